@@ -1,0 +1,400 @@
+"""Blocks: one queue's part of a frame, column by column.
+
+    kind: u8 | time width: u8 | queue: u16 | detail: u32 | count: u32 | bytes: u32 |
+    first: u64 | time: u64 | columns
+
+`queue` is the index of the queue's genesis entry in the same frame. `bytes` is the whole block,
+a multiple of 8, and so is each column. Kinds:
+
+records, moved  end offsets (i32, count + 1, the first is 0), put times, optional columns, then
+                all payloads back to back: offsets and payloads are an Arrow binary column
+removed         first counter, last counter and weight of each range (u64 each); `detail` is why
+leases          counters (u64), attempts (u32); `time` is the deadline
+state           a byte that is 0 for a deleted name, names and values as offset columns
+
+Times are `time` plus a column of u32 or u64 differences; a column that would be all zeros is
+absent. An optional column that nobody uses costs nothing.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Final
+
+import msgspec
+
+from store.checksum import Buffer
+from store.errors import DamageError, FormatError
+from store.frames import BODY_BYTES_MAX, aligned
+from store.keys import COUNTER_MAX, Key
+
+RECORDS: Final = 1
+MOVED: Final = 2
+REMOVED: Final = 3
+LEASES: Final = 4
+STATE: Final = 5
+
+TAKEN: Final = 1
+ACKED: Final = 2
+EXPIRED: Final = 3
+DROPPED: Final = 4
+DEAD_LETTERED: Final = 5
+PURGED: Final = 6
+REASONS: Final = {
+    TAKEN: "taken",
+    ACKED: "acked",
+    EXPIRED: "expired",
+    DROPPED: "dropped",
+    DEAD_LETTERED: "dead-lettered",
+    PURGED: "purged",
+}
+
+NO_QUEUE: Final = 0xFFFF
+
+# Optional columns of records, in the order in which they lie in the block.
+COUNTERS: Final = 1
+DELIVER_AT: Final = 2
+EXPIRES_AT: Final = 4
+PRIORITY: Final = 8
+HEADERS: Final = 16
+DEDUP_ID: Final = 32
+ORDERING_KEY: Final = 64
+_U64_COLUMNS: Final = (COUNTERS, DELIVER_AT, EXPIRES_AT)
+_BYTES_COLUMNS: Final = (HEADERS, DEDUP_ID, ORDERING_KEY)
+_COLUMNS_KNOWN: Final = 127
+
+RECORD_WEIGHT: Final = 16
+"""What a record weighs beside its payload when live bytes are estimated."""
+
+_HEADER = struct.Struct("<BBHIIIQQ")
+BLOCK_HEADER_BYTES: Final = _HEADER.size
+_PADS: Final = tuple(bytes(-n % 8) for n in range(8))
+
+assert array("i").itemsize == 4
+assert array("I").itemsize == 4
+assert array("Q").itemsize == 8
+
+Column = Sequence[int] | Sequence[bytes]
+
+
+def records_weight(payload_bytes: int, count: int) -> int:
+    """What `count` records with that many payload bytes weigh in the estimate of live bytes."""
+    return payload_bytes + count * RECORD_WEIGHT
+
+
+def encode_records(
+    payloads: Sequence[Buffer],
+    *,
+    queue: int,
+    first: int,
+    time: int,
+    times: Sequence[int] | None = None,
+    columns: dict[int, Column] | None = None,
+    kind: int = RECORDS,
+) -> tuple[list[Buffer], int]:
+    """Encode records with counters from `first` on; returns the block's parts and payload bytes.
+
+    `times` (not below `time`, one for each record) is given only when they differ. The caller
+    has checked sizes: the block must fit into a frame.
+    """
+    count = len(payloads)
+    offsets = array("i", accumulate(map(len, payloads), initial=0))
+    payload_bytes = offsets[-1]
+    parts: list[Buffer] = [b"", offsets.tobytes(), _PADS[len(offsets) * 4 % 8]]
+    width = _add_times(parts, time, times)
+    detail = 0
+    if columns:
+        for bit in sorted(columns):
+            detail |= bit
+            _add_column(parts, bit, columns[bit])
+    parts.append(b"".join(payloads))
+    parts.append(_PADS[payload_bytes % 8])
+    size = BLOCK_HEADER_BYTES + sum(map(len, parts))
+    parts[0] = _HEADER.pack(kind, width, queue, detail, count, size, first, time)
+    return parts, payload_bytes
+
+
+def encode_removed(
+    ranges: Sequence[tuple[int, int, int]], *, queue: int, time: int, reason: int
+) -> list[Buffer]:
+    """Encode the removal of inclusive counter ranges, each (first, last, weight)."""
+    firsts, lasts, weights = zip(*ranges, strict=True)
+    body = array("Q", firsts + lasts + weights).tobytes()
+    size = BLOCK_HEADER_BYTES + len(body)
+    return [_HEADER.pack(REMOVED, 0, queue, reason, len(ranges), size, firsts[0], time), body]
+
+
+def encode_leases(
+    counters: Sequence[int], attempts: Sequence[int], *, queue: int, deadline: int
+) -> list[Buffer]:
+    """Encode that records were handed out, each for the given attempt, until `deadline`."""
+    count = len(counters)
+    body = [array("Q", counters).tobytes(), array("I", attempts).tobytes(), _PADS[count * 4 % 8]]
+    size = BLOCK_HEADER_BYTES + sum(map(len, body))
+    return [_HEADER.pack(LEASES, 0, queue, 0, count, size, counters[0], deadline), *body]
+
+
+def encode_state(entries: Sequence[tuple[str, bytes | None]], *, time: int) -> list[Buffer]:
+    """Encode newest values by name; None deletes the name."""
+    parts: list[Buffer] = [b""]
+    present = bytes(value is not None for _, value in entries)
+    parts += [present, _PADS[len(present) % 8]]
+    _add_bytes(parts, [name.encode() for name, _ in entries])
+    _add_bytes(parts, [value or b"" for _, value in entries])
+    size = BLOCK_HEADER_BYTES + sum(map(len, parts))
+    parts[0] = _HEADER.pack(STATE, 0, NO_QUEUE, 0, len(entries), size, 0, time)
+    return parts
+
+
+def _add_times(parts: list[Buffer], time: int, times: Sequence[int] | None) -> int:
+    if times is None or times[0] == times[-1] == time:
+        return 0
+    differences = [moment - time for moment in times]
+    column = array("I" if differences[-1] < 2**32 else "Q", differences)
+    parts += [column.tobytes(), _PADS[len(column) * column.itemsize % 8]]
+    return column.itemsize
+
+
+def _add_column(parts: list[Buffer], bit: int, values: Column) -> None:
+    if bit in _U64_COLUMNS:
+        parts.append(array("Q", values).tobytes())  # type: ignore[arg-type]
+    elif bit == PRIORITY:
+        parts += [bytes(values), _PADS[len(values) % 8]]  # type: ignore[arg-type]
+    else:
+        _add_bytes(parts, values)  # type: ignore[arg-type]
+
+
+def _add_bytes(parts: list[Buffer], values: Sequence[bytes]) -> None:
+    offsets = array("i", accumulate(map(len, values), initial=0))
+    parts += [offsets.tobytes(), _PADS[len(offsets) * 4 % 8], *values, _PADS[offsets[-1] % 8]]
+
+
+class RecordBlock(msgspec.Struct, frozen=True):
+    """Records of one queue as they lie in the log: end offsets and one payload buffer.
+
+    `offsets` has count + 1 entries of 4 bytes. Records with no `COUNTERS` column are numbered
+    from `first` on without a gap.
+    """
+
+    queue: str
+    kind: int
+    first: int
+    count: int
+    time: int
+    offsets: memoryview
+    payload: memoryview
+    time_differences: memoryview | None
+    columns: dict[int, memoryview | list[bytes]]
+
+    @property
+    def last(self) -> int:
+        counters = self.columns.get(COUNTERS)
+        return int(counters[-1]) if counters is not None else self.first + self.count - 1
+
+    def counters(self) -> Sequence[int]:
+        column = self.columns.get(COUNTERS)
+        if isinstance(column, memoryview):
+            return column.tolist()
+        return range(self.first, self.first + self.count)
+
+    def times(self) -> Sequence[int]:
+        """Put time of each record, in nanoseconds since the epoch."""
+        if self.time_differences is None:
+            return [self.time] * self.count
+        return [self.time + difference for difference in self.time_differences]
+
+    def payloads(self) -> list[bytes]:
+        data = bytes(self.payload)
+        ends = self.offsets.tolist()
+        return [data[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+
+    def keys(self) -> list[Key]:
+        return list(map(Key, self.counters(), self.times()))
+
+    def record_bytes(self, index: int) -> int:
+        return int(self.offsets[index + 1] - self.offsets[index])
+
+    def slice(self, start: int, stop: int) -> RecordBlock:
+        """The records from index `start` up to `stop`, sharing the same payload buffer."""
+        if start == 0 and stop == self.count:
+            return self
+        counters = self.counters()[start:stop]
+        differences = self.time_differences
+        return RecordBlock(
+            self.queue,
+            self.kind,
+            counters[0],
+            stop - start,
+            self.time,
+            self.offsets[start : stop + 1],
+            self.payload,
+            None if differences is None else differences[start:stop],
+            {bit: column[start:stop] for bit, column in self.columns.items()},
+        )
+
+
+class RemovedBlock(msgspec.Struct, frozen=True):
+    """Counter ranges that were removed at `time`, each (first, last, weight)."""
+
+    queue: str
+    reason: int
+    time: int
+    ranges: list[tuple[int, int, int]]
+
+
+class LeaseBlock(msgspec.Struct, frozen=True):
+    """Records that were handed out until `deadline`."""
+
+    queue: str
+    deadline: int
+    counters: list[int]
+    attempts: list[int]
+
+
+class StateBlock(msgspec.Struct, frozen=True):
+    """Newest values by name; None means deleted."""
+
+    time: int
+    entries: list[tuple[str, bytes | None]]
+
+
+Block = RecordBlock | RemovedBlock | LeaseBlock | StateBlock
+
+
+class BlockHeader(msgspec.Struct, frozen=True, gc=False):
+    """The fixed part of a block, with its place in the body."""
+
+    kind: int
+    width: int
+    queue: int
+    detail: int
+    count: int
+    size: int
+    first: int
+    time: int
+    at: int
+
+
+def block_headers(body: memoryview, block_count: int, genesis_bytes: int) -> Iterator[BlockHeader]:
+    """The block headers of a body that passed its checksum, with sizes checked."""
+    at, end = 0, len(body) - genesis_bytes
+    for _ in range(block_count):
+        if at + BLOCK_HEADER_BYTES > end:
+            raise DamageError(at, "a block's header runs past the body")
+        kind, width, queue, detail, count, size, first, time = _HEADER.unpack_from(body, at)
+        if size < BLOCK_HEADER_BYTES or size % 8 or at + size > end or not 0 < count <= size:
+            raise DamageError(at, f"a block of {count} entries cannot have {size} bytes")
+        if first > COUNTER_MAX:
+            raise DamageError(at, f"counter {first} is over the limit {COUNTER_MAX}")
+        yield BlockHeader(kind, width, queue, detail, count, size, first, time, at)
+        at += size
+    if at != end:
+        raise DamageError(at, "the blocks do not fill the body")
+
+
+def decode_block(body: memoryview, header: BlockHeader, names: Sequence[str]) -> Block:
+    """Decode one block of a body that passed its checksum; no payload is copied."""
+    view = _View(body[header.at : header.at + header.size])
+    if header.kind == STATE:
+        return _decode_state(view, header)
+    try:
+        queue = names[header.queue]
+    except IndexError:
+        raise DamageError(header.at, f"queue index {header.queue} has no genesis entry") from None
+    if header.kind in (RECORDS, MOVED):
+        return _decode_records(view, header, queue)
+    if header.kind == REMOVED:
+        numbers = view.take("Q", header.count * 3).tolist()
+        third = header.count
+        triples = zip(numbers[:third], numbers[third:-third], numbers[-third:], strict=True)
+        return RemovedBlock(queue, header.detail, header.time, list(triples))
+    if header.kind == LEASES:
+        counters = view.take("Q", header.count).tolist()
+        attempts = view.take("I", header.count).tolist()
+        return LeaseBlock(queue, header.time, counters, attempts)
+    raise FormatError(f"block kind {header.kind} is from a newer version")
+
+
+def _decode_records(view: _View, header: BlockHeader, queue: str) -> RecordBlock:
+    if header.detail & ~_COLUMNS_KNOWN:
+        raise FormatError(f"record columns {header.detail:#x} are from a newer version")
+    count = header.count
+    offsets = view.take("i", count + 1)
+    widths = {0: None, 4: "I", 8: "Q"}
+    if header.width not in widths:
+        raise DamageError(header.at, f"time column is {header.width} bytes wide")
+    code = widths[header.width]
+    differences = view.take(code, count) if code is not None else None
+    columns: dict[int, memoryview | list[bytes]] = {}
+    for bit in (*_U64_COLUMNS, PRIORITY, *_BYTES_COLUMNS):
+        if header.detail & bit:
+            if bit in _U64_COLUMNS:
+                columns[bit] = view.take("Q", count)
+            elif bit == PRIORITY:
+                columns[bit] = view.take("B", count)
+            else:
+                columns[bit] = view.take_bytes(count)
+    payload = view.rest(offsets[-1])
+    if offsets[0] != 0 or offsets[-1] > len(payload):
+        raise DamageError(header.at, "end offsets do not fit the payload")
+    return RecordBlock(
+        queue, header.kind, header.first, count, header.time, offsets, payload, differences, columns
+    )
+
+
+def _decode_state(view: _View, header: BlockHeader) -> StateBlock:
+    present = view.take("B", header.count)
+    try:
+        names = [name.decode() for name in view.take_bytes(header.count)]
+    except UnicodeDecodeError:
+        raise DamageError(header.at, "a state's name is not UTF-8") from None
+    values = view.take_bytes(header.count)
+    entries = [
+        (name, value if there else None)
+        for name, value, there in zip(names, values, present, strict=True)
+    ]
+    return StateBlock(header.time, entries)
+
+
+class _View:
+    """Reads columns one after another, never past the block's end."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._at = BLOCK_HEADER_BYTES
+
+    def take(self, code: str, count: int) -> memoryview:
+        size = count * {"Q": 8, "I": 4, "i": 4, "B": 1}[code]
+        if self._at + size > len(self._data):
+            raise DamageError(self._at, "a column runs past its block")
+        column = self._data[self._at : self._at + size].cast(code)
+        self._at += aligned(size)
+        return column
+
+    def take_bytes(self, count: int) -> list[bytes]:
+        ends = self.take("i", count + 1).tolist()
+        data = self.rest(ends[-1])
+        self._at += aligned(ends[-1])
+        pairs = list(zip(ends, ends[1:], strict=False))
+        if ends[0] != 0 or any(start > end for start, end in pairs):
+            raise DamageError(self._at, "end offsets go back")
+        return [bytes(data[start:end]) for start, end in pairs]
+
+    def rest(self, size: int) -> memoryview:
+        if size < 0 or self._at + size > len(self._data):
+            raise DamageError(self._at, "a column runs past its block")
+        return self._data[self._at : self._at + size]
+
+
+def payload_total(payloads: Iterable[Buffer]) -> int:
+    """Bytes of all payloads together."""
+    return sum(map(len, payloads))
+
+
+BLOCK_BYTES_MAX: Final = BODY_BYTES_MAX - (1 << 20)
+"""Payload bytes that one commit may hold; the rest of a frame is for columns and genesis."""

@@ -1,0 +1,78 @@
+"""Open segments and their indexes, the last few used."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from store.directory import Directory
+from store.frames import SEGMENT_HEADER_BYTES
+from store.index import SegmentIndex
+from store.replay import extend_index
+from store.segment import SegmentFile
+from store.state import State
+
+OPEN_SEGMENTS_MAX: Final = 8
+
+
+class SegmentCache:
+    """Gives a segment's file and its index, complete up to the length that the state knows."""
+
+    def __init__(self, directory: Directory, state: State, store_id: bytes) -> None:
+        self._directory = directory
+        self._state = state
+        self._store_id = store_id
+        self._files: OrderedDict[int, SegmentFile] = OrderedDict()
+        self._indexes: dict[int, SegmentIndex] = {}
+        self._tail = 0
+
+    def open(self, number: int) -> tuple[SegmentFile, SegmentIndex]:
+        file = self._files.get(number)
+        if file is None:
+            file = self._directory.open_segment(number, self._store_id)
+            self._files[number] = file
+        self._files.move_to_end(number)
+        index = self.index(file)
+        while len(self._files) > OPEN_SEGMENTS_MAX:
+            oldest = next(iter(self._files))
+            self._files.pop(oldest).close()
+            if oldest != self._tail:
+                del self._indexes[oldest]
+        return file, index
+
+    def index(self, file: SegmentFile) -> SegmentIndex:
+        """The index of an open segment: as kept, as stored, or built by reading the segment."""
+        number = file.number
+        index = self._indexes.get(number)
+        if index is None:
+            index = self._directory.read_index(number, self._store_id)
+        length = self._state.segments[number].length
+        if index is None or index.length > length:
+            index = SegmentIndex(SEGMENT_HEADER_BYTES)
+        if index.length < length:
+            skip = [(start, end) for n, start, end in self._state.damage if n == number]
+            for frame in file.frames(index.length, length, skip=skip):
+                extend_index(index, frame)
+            index.length = length
+        self._indexes[number] = index
+        return index
+
+    def tail_index(self, number: int) -> SegmentIndex | None:
+        """The kept index of the segment that is written, if there is one; it stays kept."""
+        self._tail = number
+        return self._indexes.get(number)
+
+    def start_tail(self, number: int) -> None:
+        """A new segment is written from here on."""
+        self._tail = number
+        self._indexes[number] = SegmentIndex(SEGMENT_HEADER_BYTES)
+
+    def forget(self, number: int) -> None:
+        file = self._files.pop(number, None)
+        if file is not None:
+            file.close()
+        self._indexes.pop(number, None)
+
+    def close(self) -> None:
+        for number in list(self._files):
+            self.forget(number)

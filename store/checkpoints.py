@@ -1,0 +1,69 @@
+"""Writing checkpoints: two copies in turn, each with room to be overwritten on a full disk."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from store.checkpoint import CHECKPOINT_NAMES, Checkpoint, encode_checkpoint
+from store.directory import Directory, sync_file, write_all
+from store.files import Handle
+
+SLACK_BYTES: Final = 4 << 10
+
+
+class Checkpoints:
+    """The owner's two copies. The newest sound one is never the one being overwritten."""
+
+    def __init__(self, directory: Directory, number: int, newest: str | None) -> None:
+        self._directory = directory
+        self._handles: dict[str, Handle] = {}
+        self._newest = newest
+        self.number = number
+        self.size = 0
+
+    @property
+    def _next(self) -> str:
+        return CHECKPOINT_NAMES[1 if self._newest == CHECKPOINT_NAMES[0] else 0]
+
+    def room(self) -> int:
+        """Bytes that the copy which is next can take without any new space."""
+        return self._directory.files.size(self._open(self._next))
+
+    def write(self, checkpoint: Checkpoint, store_id: bytes) -> None:
+        """Overwrite the older copy; durable on return. An OSError leaves the newer one as it is.
+
+        DurabilityError if a sync fails.
+        """
+        files = self._directory.files
+        name = self._next
+        handle = self._open(name)
+        data = encode_checkpoint(checkpoint, store_id)
+        if len(data) > files.size(handle):
+            data += bytes(len(data) // 2 + SLACK_BYTES)
+        write_all(files, handle, data, 0)
+        sync_file(files, handle, f"{self._directory.path}/{name}")
+        self._newest = name
+        self.number = checkpoint.number
+        self.size = len(data)
+
+    def _open(self, name: str) -> Handle:
+        handle = self._handles.get(name)
+        if handle is None:
+            directory = self._directory
+            try:
+                handle = directory.files.open(directory.handle, name, write=True)
+            except FileNotFoundError:
+                handle = directory.files.create(directory.handle, name)
+                try:
+                    # Before anything relies on this copy its name must survive a power cut.
+                    directory.sync()
+                except BaseException:
+                    directory.files.close(handle)
+                    raise
+            self._handles[name] = handle
+        return handle
+
+    def close(self) -> None:
+        for handle in self._handles.values():
+            self._directory.files.close(handle)
+        self._handles.clear()

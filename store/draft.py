@@ -1,0 +1,370 @@
+"""Drafts: what one commit will hold, gathered before anything is written.
+
+A draft encodes blocks as they are added and plans each touched queue's next genesis entry beside
+the current one. Dropping a draft, or failing to commit it, changes nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from store.blocks import (
+    COUNTERS,
+    MOVED,
+    RECORDS,
+    TAKEN,
+    Column,
+    encode_leases,
+    encode_records,
+    encode_removed,
+    encode_state,
+    records_weight,
+)
+from store.checkpoint import UnloggedEntry
+from store.checksum import Buffer
+from store.errors import CounterExhausted, ItemTooLarge
+from store.frames import BLOCK_COUNT_MAX, BODY_BYTES_MAX
+from store.genesis import Genesis
+from store.index import SegmentIndex
+from store.keys import COUNTER_MAX
+from store.ranges import RangeSet
+from store.state import QueueState, State
+
+GENESIS_BYTES_MAX = 1 << 10
+"""Room that is kept for each genesis entry, configuration aside."""
+
+
+class Plan:
+    """A queue's genesis after the commit, and what leads there."""
+
+    __slots__ = ("genesis", "index", "puts", "queue", "removed", "restored")
+
+    def __init__(self, queue: QueueState, index: int) -> None:
+        self.queue = queue
+        self.index = index
+        self.genesis: Genesis = copy.copy(queue.genesis)
+        self.puts: list[tuple[int, int, int]] = []
+        self.removed = RangeSet()
+        self.restored: list[int] = []
+
+    def live_in(self, first: int, last: int) -> int:
+        """Live counters of first..last, this draft's own puts included."""
+        queue = self.queue
+        known = queue.genesis.next_counter - 1
+        count = queue.live_count(first, min(last, known)) if first <= known else 0
+        for start, stop, _ in self.puts:
+            count += max(0, min(last, stop) - max(first, start) + 1)
+        return count
+
+    def finish(self) -> None:
+        """Settle the floor, once every block is in."""
+        genesis, queue = self.genesis, self.queue
+        expected = queue.genesis.next_counter
+        gone = self.removed
+        for first, last, _ in self.puts:
+            if first > expected:
+                gone.add(expected, first - 1)
+            expected = last + 1
+        if gone:
+            genesis.floor = queue.floor_after(gone)
+        for counter in self.restored:
+            genesis.floor = min(genesis.floor, counter - 1)
+
+
+class _Put(NamedTuple):
+    queue: QueueState
+    first: int
+    count: int
+    weight: int
+    time: int
+
+
+class _Remove(NamedTuple):
+    queue: QueueState
+    ranges: Sequence[tuple[int, int, int]]
+    reason: int
+
+
+class _Move(NamedTuple):
+    queue: QueueState
+    counters: Sequence[int]
+    weights: Sequence[int]
+    time: int
+
+
+class _Lease(NamedTuple):
+    queue: QueueState
+    counters: Sequence[int]
+    attempts: Sequence[int]
+
+
+class _States(NamedTuple):
+    entries: Sequence[tuple[str, bytes | None]]
+
+
+class Draft:
+    """One commit in the making."""
+
+    __slots__ = (
+        "_effects",
+        "_state",
+        "block_count",
+        "holds_records",
+        "now",
+        "parts",
+        "plans",
+        "puts",
+        "sets_states",
+        "size",
+    )
+
+    def __init__(self, state: State, now: int) -> None:
+        self._state = state
+        self.now = now
+        self.parts: list[Buffer] = []
+        self.block_count = 0
+        self.size = 0
+        self.puts = False
+        self.holds_records = False
+        self.sets_states = False
+        self.plans: dict[str, Plan] = {}
+        self._effects: list[_Put | _Remove | _Move | _Lease | _States] = []
+
+    def put(
+        self,
+        queue: QueueState,
+        payloads: Sequence[Buffer],
+        *,
+        first: int | None = None,
+        times: Sequence[int] | None = None,
+        columns: dict[int, Column] | None = None,
+    ) -> int:
+        """Add records; returns the counter of the first. They follow each other without a gap.
+
+        `first` is given when counters were handed out before; it may leave a gap, never go back.
+        Times are clamped so that a queue's never go back.
+        """
+        plan = self._plan(queue)
+        genesis = plan.genesis
+        count = len(payloads)
+        if first is None:
+            first = genesis.next_counter
+        last = first + count - 1
+        assert first >= genesis.next_counter
+        if last > COUNTER_MAX:
+            raise CounterExhausted(f"queue {queue.name!r}: counter {last} is over {COUNTER_MAX}")
+        time = genesis.last_put_time
+        if times is None:
+            time = max(time, self.now)
+        else:
+            times = _clamped(times, time)
+            time = times[0]
+        parts, payload_bytes = encode_records(
+            payloads, queue=plan.index, first=first, time=time, times=times, columns=columns
+        )
+        self._add(parts)
+        weight = records_weight(payload_bytes, count)
+        plan.puts.append((first, last, weight))
+        self.puts = self.holds_records = True
+        self._effects.append(_Put(queue, first, count, weight, time))
+        genesis.next_counter = last + 1
+        genesis.queue_bytes += payload_bytes
+        genesis.total_put_count += count
+        genesis.last_put_time = times[-1] if times is not None else time
+        _resize(genesis, count, self.now)
+        return first
+
+    def remove(
+        self,
+        queue: QueueState,
+        ranges: Sequence[tuple[int, int, int]],
+        *,
+        reason: int = TAKEN,
+        delay_ns: int = 0,
+        time: int | None = None,
+    ) -> int:
+        """Remove counter ranges, each (first, last, weight); returns how many were live.
+
+        Weights are what `records_weight` gives for the records of the range.
+        """
+        plan = self._plan(queue)
+        time = self.now if time is None else time
+        count = 0
+        weight_total = 0
+        for first, last, weight in ranges:
+            for start, stop in plan.removed.missing(first, last):
+                count += plan.live_in(start, stop)
+            plan.removed.add(first, last)
+            weight_total += weight
+        self._add(encode_removed(ranges, queue=plan.index, time=time, reason=reason))
+        self._effects.append(_Remove(queue, ranges, reason))
+        genesis = plan.genesis
+        genesis.queue_bytes -= min(genesis.queue_bytes, weight_total - records_weight(0, count))
+        genesis.total_take_count += count
+        genesis.total_delay_ns += delay_ns
+        genesis.last_take_time = max(genesis.last_take_time, time)
+        _resize(genesis, -count, self.now)
+        return count
+
+    def repeat_removal(self, queue: QueueState, entry: UnloggedEntry) -> None:
+        """Log a removal that took effect while the disk was full."""
+        plan = self._plan(queue)
+        self._add(
+            encode_removed(entry.ranges, queue=plan.index, time=entry.time, reason=entry.reason)
+        )
+
+    def removals(self) -> list[UnloggedEntry]:
+        """What the draft removes, for a checkpoint to remember until the log can hold it."""
+        return [
+            UnloggedEntry(effect.queue.name, effect.reason, self.now, list(effect.ranges))
+            for effect in self._effects
+            if isinstance(effect, _Remove)
+        ]
+
+    def move(
+        self,
+        queue: QueueState,
+        counters: Sequence[int],
+        times: Sequence[int],
+        payloads: Sequence[Buffer],
+        columns: dict[int, Column] | None = None,
+    ) -> None:
+        """Write records again under the keys they have.
+
+        Either every live record between the first and the last counter, to copy them forward,
+        or one that was removed, to restore it at its place.
+        """
+        plan = self._plan(queue)
+        parts, payload_bytes = encode_records(
+            payloads,
+            queue=plan.index,
+            first=counters[0],
+            time=times[0],
+            times=times,
+            columns={**(columns or {}), COUNTERS: counters},
+            kind=MOVED,
+        )
+        self._add(parts)
+        self.holds_records = True
+        weights = [records_weight(len(payload), 1) for payload in payloads]
+        self._effects.append(_Move(queue, counters, weights, times[0]))
+        restored = [counter for counter in counters if not queue.is_live(counter)]
+        if restored:
+            plan.restored += restored
+            plan.genesis.queue_bytes += payload_bytes
+            plan.genesis.total_take_count -= len(restored)
+            _resize(plan.genesis, len(restored), self.now)
+
+    def lease(
+        self, queue: QueueState, counters: Sequence[int], attempts: Sequence[int], deadline: int
+    ) -> None:
+        """Note that records were handed out, each for that attempt."""
+        plan = self._plan(queue)
+        self._add(encode_leases(counters, attempts, queue=plan.index, deadline=deadline))
+        self._effects.append(_Lease(queue, counters, attempts))
+
+    def set_states(self, entries: Sequence[tuple[str, bytes | None]]) -> None:
+        """Set newest values by name; None deletes."""
+        self._add(encode_state(entries, time=self.now))
+        self.sets_states = True
+        self._effects.append(_States(entries))
+
+    def configure(self, queue: QueueState, configuration: bytes) -> None:
+        """Keep `configuration`, UTF-8 text, with the queue's genesis."""
+        configuration.decode()
+        self._plan(queue).genesis.configuration = configuration
+        self._room(len(configuration))
+
+    def reserve(self, queue: QueueState, upto: int) -> None:
+        """Once this is durable, counters up to there may be shown before their records are."""
+        genesis = self._plan(queue).genesis
+        genesis.reserved_upto = max(genesis.reserved_upto, min(upto, COUNTER_MAX))
+
+    def touch(self, queue: QueueState) -> None:
+        """Write the queue's genesis entry, changed or not."""
+        self._plan(queue)
+
+    def apply(self, segment: int, offset: int, index: SegmentIndex | None) -> None:
+        """Carry the draft, now written at that place, into the state and the tail's index."""
+        state = self._state
+        for effect in self._effects:
+            if isinstance(effect, _Put):
+                queue, first, count, weight, time = effect
+                state.put(queue, segment, first, count, weight)
+                if index is not None:
+                    index.note(queue.name, RECORDS, first, first + count - 1, time, offset)
+            elif isinstance(effect, _Remove):
+                for first, last, weight in effect.ranges:
+                    state.remove(effect.queue, first, last, weight)
+            elif isinstance(effect, _Move):
+                queue, counters, weights, time = effect
+                state.move(queue, segment, counters, weights)
+                if index is not None:
+                    index.note(queue.name, MOVED, counters[0], counters[-1], time, offset)
+            elif isinstance(effect, _Lease):
+                for counter, attempt in zip(effect.counters, effect.attempts, strict=True):
+                    if effect.queue.is_live(counter):
+                        effect.queue.attempts[counter] = attempt
+            else:
+                for name, value in effect.entries:
+                    weight = len(name) + len(value or b"")
+                    state.set_state(name, segment, offset, weight, value is not None)
+        for plan in self.plans.values():
+            assert plan.queue.genesis.floor == plan.genesis.floor
+            assert plan.queue.genesis.next_counter == plan.genesis.next_counter
+            state.set_genesis(plan.queue, plan.genesis, segment)
+
+    def _plan(self, queue: QueueState) -> Plan:
+        plan = self.plans.get(queue.name)
+        if plan is None:
+            plan = self.plans[queue.name] = Plan(queue, len(self.plans))
+            self._room(GENESIS_BYTES_MAX)
+        return plan
+
+    def _add(self, parts: list[Buffer]) -> None:
+        self._room(sum(map(len, parts)))
+        if self.block_count == BLOCK_COUNT_MAX:
+            raise ItemTooLarge(f"a commit holds at most {BLOCK_COUNT_MAX} blocks; split it")
+        self.parts += parts
+        self.block_count += 1
+
+    def _room(self, size: int) -> None:
+        if self.size + size > BODY_BYTES_MAX:
+            raise ItemTooLarge(
+                f"a commit of more than {BODY_BYTES_MAX} bytes does not fit a frame; split it. "
+                f"Nothing was stored."
+            )
+        self.size += size
+
+
+def _resize(genesis: Genesis, change: int, now: int) -> None:
+    size = genesis.queue_size + change
+    genesis.queue_size = size
+    if genesis.high_water_mark is None or size > genesis.high_water_mark:
+        genesis.high_water_mark, genesis.high_water_time = size, now
+    if genesis.low_water_mark is None or size < genesis.low_water_mark:
+        genesis.low_water_mark, genesis.low_water_time = size, now
+
+
+def _clamped(times: Sequence[int], floor: int) -> Sequence[int]:
+    if times[0] >= floor and all(a <= b for a, b in zip(times, times[1:], strict=False)):
+        return times
+    clamped = []
+    for time in times:
+        floor = max(floor, time)
+        clamped.append(floor)
+    return clamped
+
+
+def merged(ranges: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Rising ranges (first, last, weight) with those that touch joined."""
+    joined: list[tuple[int, int, int]] = []
+    for first, last, weight in ranges:
+        if joined and joined[-1][1] == first - 1:
+            before = joined[-1]
+            joined[-1] = (before[0], last, before[2] + weight)
+        else:
+            joined.append((first, last, weight))
+    return joined

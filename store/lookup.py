@@ -1,0 +1,170 @@
+"""Reading records by counter: from spans to segments, through the index, to blocks.
+
+Used by the owner and by readers alike. Blocks come out as they lie in the log; nothing is copied
+for a single record.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from store.blocks import MOVED, RecordBlock, StateBlock
+from store.errors import CorruptionError, DamageError
+from store.index import QueueIndex, SegmentIndex
+from store.replay import frame_blocks
+from store.segment import SegmentFile, segment_name
+from store.state import QueueState, Span, State
+
+SEEK_BYTES_MIN: Final = 64 << 10
+"""A gap to the queue's next entry that is worth jumping over instead of reading through."""
+
+OpenSegment = Callable[[int], tuple[SegmentFile, SegmentIndex]]
+
+
+class Lookup:
+    """Finds blocks of queues; `open_segment` gives a segment's file and complete index."""
+
+    def __init__(self, path: str, state: State, open_segment: OpenSegment) -> None:
+        self._path = path
+        self._state = state
+        self._open = open_segment
+
+    def blocks(self, queue: QueueState, first: int, last: int) -> Iterator[RecordBlock]:
+        """Retained records first..last in order of counter, removed ones included.
+
+        CorruptionError where damage is reached; the blocks before it were handed out.
+        """
+        counter = first
+        while counter <= last:
+            at = queue.span_index(counter)
+            if at == len(queue.spans) or queue.spans[at].first > last:
+                return
+            span = queue.spans[at]
+            counter, upto = max(counter, span.first), min(last, span.last)
+            read = self._moved_blocks if span.moved else self._put_blocks
+            for block in read(queue, span, counter, upto):
+                self._check_hole(queue, span, counter, block.first - 1)
+                yield block
+                counter = block.last + 1
+            self._check_hole(queue, span, counter, upto)
+            counter = max(counter, upto + 1)
+
+    def _check_hole(self, queue: QueueState, span: Span, first: int, last: int) -> None:
+        if first <= last and queue.live_count(first, last):
+            raise CorruptionError(
+                f"{self._path}/{segment_name(span.segment)}",
+                0,
+                f"records {first} to {last} of queue {queue.name!r} are not where they must be",
+            )
+
+    def live_blocks(self, queue: QueueState, first: int, last: int) -> Iterator[RecordBlock]:
+        """The same, with only live records."""
+        floor = queue.genesis.floor
+        for block in self.blocks(queue, max(first, floor + 1), last):
+            if not queue.removed:
+                yield block
+                continue
+            counters = block.counters()
+            start = 0
+            while start < block.count:
+                stop = start
+                while stop < block.count and counters[stop] not in queue.removed:
+                    stop += 1
+                if stop > start:
+                    yield block.slice(start, stop)
+                start = stop + 1
+
+    def counter_at(self, queue: QueueState, time: int) -> int:
+        """Counter of the first retained record put at `time` or later; the next one if none is."""
+        for span in queue.spans:
+            first = span.first
+            if not span.moved:
+                if self._state.segments[span.segment].last_time < time:
+                    continue
+                first = max(first, self._entries(queue, span)[1].counter_at_time(time))
+            for block in self.blocks(queue, first, span.last):
+                at = bisect_left(block.times(), time)
+                if at < block.count:
+                    return block.counters()[at]
+        return queue.genesis.next_counter
+
+    def state_value(self, name: str) -> bytes | None:
+        """Newest value of a name, or None if it was never set or is deleted."""
+        entry = self._state.states.get(name)
+        if entry is None or not entry.present:
+            return None
+        value: bytes | None = None
+        with self._damage_in(entry.segment):
+            file, _ = self._open(entry.segment)
+            frame = next(file.frames(entry.offset, self._state.segments[entry.segment].length))
+            for _, block in frame_blocks(frame):
+                if isinstance(block, StateBlock):
+                    value = dict(block.entries).get(name, value)
+        return value
+
+    def _entries(self, queue: QueueState, span: Span) -> tuple[SegmentFile, QueueIndex]:
+        file, index = self._open(span.segment)
+        entries = index.queues.get(queue.name)
+        if entries is None:
+            raise DamageError(0, f"the segment holds no records of queue {queue.name!r}")
+        return file, entries
+
+    def _put_blocks(
+        self, queue: QueueState, span: Span, first: int, last: int
+    ) -> Iterator[RecordBlock]:
+        with self._damage_in(span.segment):
+            file, entries = self._entries(queue, span)
+            length = self._state.segments[span.segment].length
+            skip = [(start, end) for n, start, end in self._state.damage if n == span.segment]
+            offset: int | None = entries.offset_of_counter(first)
+            while offset is not None:
+                start, offset = offset, None
+                for frame in file.frames(start, length, skip=skip):
+                    for kind, block in frame_blocks(frame, queue.name):
+                        if not isinstance(block, RecordBlock) or kind == MOVED:
+                            continue
+                        if block.first > last:
+                            return
+                        if block.last >= first:
+                            yield _within(block, first, last)
+                            if block.last >= last:
+                                return
+                    ahead = entries.next_offset(frame.offset)
+                    if ahead is not None and ahead - frame.end >= SEEK_BYTES_MIN:
+                        offset = ahead
+                        break
+
+    def _moved_blocks(
+        self, queue: QueueState, span: Span, first: int, last: int
+    ) -> Iterator[RecordBlock]:
+        pieces: dict[int, RecordBlock] = {}
+        with self._damage_in(span.segment):
+            file, entries = self._entries(queue, span)
+            length = self._state.segments[span.segment].length
+            for entry in entries.moved:
+                if entry.first > last or entry.last < first:
+                    continue
+                frame = next(file.frames(entry.offset, length))
+                for kind, block in frame_blocks(frame, queue.name):
+                    if kind == MOVED and isinstance(block, RecordBlock):
+                        # A record moved twice into one segment: the newest copy counts.
+                        for i, counter in enumerate(block.counters()):
+                            if first <= counter <= last:
+                                pieces[counter] = block.slice(i, i + 1)
+        yield from (pieces[counter] for counter in sorted(pieces))
+
+    @contextmanager
+    def _damage_in(self, segment: int) -> Iterator[None]:
+        try:
+            yield
+        except DamageError as error:
+            path = f"{self._path}/{segment_name(segment)}"
+            raise CorruptionError(path, error.offset, error.reason) from None
+
+
+def _within(block: RecordBlock, first: int, last: int) -> RecordBlock:
+    """The part of a block of consecutive counters that lies in first..last."""
+    return block.slice(max(0, first - block.first), min(block.count, last - block.first + 1))

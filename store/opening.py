@@ -1,0 +1,129 @@
+"""Opening a store as its owner: make it if it is new, recover it if it was not closed."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from store import upkeep
+from store.checkpoint import CHECKPOINT_NAMES, Checkpoint
+from store.checkpoints import Checkpoints
+from store.checksum import CRC32C
+from store.directory import Directory, access_error
+from store.errors import AccessError, DiskFull
+from store.files import Clock, Files
+from store.frames import SEGMENT_HEADER_BYTES, SegmentHeader
+from store.log import Log
+from store.options import LogOptions
+from store.osfiles import OsFiles, SystemClock
+from store.recovery import Position, Recovered, recover
+from store.state import SegmentState, State, segment_entries
+from store.tail import Tail
+
+logger = logging.getLogger("store")
+
+STORE_ID_BYTES: Final = 16
+
+
+def open_log(
+    path: str,
+    *,
+    files: Files | None = None,
+    clock: Clock | None = None,
+    options: LogOptions | None = None,
+) -> Log:
+    """Open the store at `path`, or make one there, and own it until it is closed.
+
+    On return every confirmed record is there and everything found is durable. AlreadyOpen if it
+    has an owner; CorruptionError or FormatError if it cannot be read, AccessError or
+    DurabilityError if the disk refuses: then nothing was changed and no handle is left open.
+    """
+    files = files or OsFiles()
+    try:
+        Directory.make(files, path)
+        directory = Directory(files, path)
+        try:
+            return _open(directory, clock or SystemClock(), options or LogOptions())
+        except BaseException:
+            directory.close()
+            raise
+    except OSError as error:
+        raise access_error(path, error) from error
+
+
+def _open(directory: Directory, clock: Clock, options: LogOptions) -> Log:
+    directory.lock()
+    recovered = recover(directory, directory.names())
+    if recovered is None:
+        recovered = _create(directory, clock)
+    end = recovered.end
+    file = directory.open_segment(end.segment, recovered.store_id, write=True)
+    log = Log(directory, clock, options, recovered, Tail(file, end.offset, options))
+    try:
+        if not recovered.clean:
+            _start_over(log, recovered)
+    except BaseException:
+        log.release()
+        raise
+    return log
+
+
+def _create(directory: Directory, clock: Clock) -> Recovered:
+    """Make an empty store. Until its checkpoint is sound, the next opener makes it again."""
+    directory.sync_parents()
+    for name in CHECKPOINT_NAMES:
+        directory.remove(name)
+    header = SegmentHeader(
+        store_id=clock.token(STORE_ID_BYTES),
+        number=1,
+        created_at=clock.wall(),
+        first_sequence=1,
+        previous_number=0,
+        previous_length=0,
+        previous_checksum=0,
+        algorithm=CRC32C,
+    )
+    directory.create_segment(header).close()
+    state = State()
+    state.segments[1] = SegmentState(1, SEGMENT_HEADER_BYTES, 1, header.created_at)
+    checkpoint = Checkpoint(
+        number=1,
+        clean=True,
+        written_at=header.created_at // 1_000_000,
+        segment=1,
+        offset=SEGMENT_HEADER_BYTES,
+        sequence=0,
+        last_checksum=0,
+        segments=segment_entries(state),
+        queues=[],
+        states={},
+        damage=[],
+        unlogged=[],
+    )
+    checkpoints = Checkpoints(directory, 0, None)
+    try:
+        checkpoints.write(checkpoint, header.store_id)
+    finally:
+        checkpoints.close()
+    end = Position(1, SEGMENT_HEADER_BYTES, 0, 0)
+    return Recovered(header.store_id, state, end, 1, CHECKPOINT_NAMES[0], True, True, [])
+
+
+def _start_over(log: Log, recovered: Recovered) -> None:
+    """Go on after a crash: past every counter that was ever shown, in a segment of its own."""
+    for queue in log.state.queues.values():
+        log.state.skip_counters(queue, queue.genesis.reserved_upto)
+    try:
+        with log.sorting_errors():
+            if not (log.tail.empty and recovered.pristine):
+                old = log.tail
+                log.tail = upkeep.new_segment(log)
+                if recovered.pristine:
+                    old.filled = log.directory.files.size(old.file.handle)
+                upkeep.retire(log, old)
+            upkeep.write_checkpoint(log)
+    except (DiskFull, AccessError) as error:
+        # A full disk must still drain: removals go into the checkpoint until there is space.
+        logger.warning("%s: opened without space for a new segment: %s", log.path, error)
+        if not log.tail.empty:
+            log.tail.closed = True

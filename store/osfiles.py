@@ -1,0 +1,119 @@
+"""The real `Files` and `Clock`: thin calls into the operating system, with no logic and no retry.
+
+Retry loops for short counts and every decision about an error live in the core, where the
+simulated disk tests them.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import sys
+import time
+import weakref
+from collections.abc import Callable
+
+from store.files import Handle
+
+DIRECTORY_MODE = 0o700
+FILE_MODE = 0o600
+_FILE_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK
+
+
+class OsFiles:
+    """The file system of this machine."""
+
+    def make_dir(self, path: str) -> None:
+        os.mkdir(path, DIRECTORY_MODE)
+
+    def open_dir(self, path: str) -> Handle:
+        return Handle(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+
+    def lock_dir(self, directory: Handle) -> None:
+        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def list_dir(self, directory: Handle) -> list[str]:
+        return os.listdir(directory)
+
+    def sync_dir(self, directory: Handle) -> None:
+        os.fsync(directory)
+
+    def create(self, directory: Handle, name: str) -> Handle:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _FILE_FLAGS
+        descriptor = os.open(name, flags, FILE_MODE, dir_fd=directory)
+        # A umask can only take bits away from FILE_MODE, and it may take the owner's own.
+        os.fchmod(descriptor, FILE_MODE)
+        return Handle(descriptor)
+
+    def open(self, directory: Handle, name: str, *, write: bool) -> Handle:
+        flags = (os.O_RDWR if write else os.O_RDONLY) | _FILE_FLAGS
+        descriptor = os.open(name, flags, dir_fd=directory)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, "not a regular file", name)
+        return Handle(descriptor)
+
+    def unlink(self, directory: Handle, name: str) -> None:
+        os.unlink(name, dir_fd=directory)
+
+    def size(self, handle: Handle) -> int:
+        return os.fstat(handle).st_size
+
+    def pread(self, handle: Handle, count: int, offset: int) -> bytes:
+        return os.pread(handle, count, offset)
+
+    def pwrite(self, handle: Handle, data: bytes | bytearray | memoryview, offset: int) -> int:
+        return os.pwrite(handle, data, offset)
+
+    def truncate(self, handle: Handle, size: int) -> None:
+        os.ftruncate(handle, size)
+
+    def datasync(self, handle: Handle) -> None:
+        if sys.platform == "darwin":
+            # fsync on macOS stops at the drive's volatile cache; only this goes through it.
+            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+        else:
+            os.fdatasync(handle)
+
+    def forget_cache(self, handle: Handle) -> None:
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def close(self, handle: Handle) -> None:
+        os.close(handle)
+
+    def watch_fork(self, callback: Callable[[], None]) -> None:
+        alive = [reference for reference in _fork_watchers if reference() is not None]
+        _fork_watchers[:] = [*alive, weakref.WeakMethod(callback)]
+
+
+_fork_watchers: list[weakref.WeakMethod[Callable[[], None]]] = []
+
+
+def _after_fork_in_child() -> None:
+    for reference in _fork_watchers:
+        callback = reference()
+        if callback is not None:
+            callback()
+    _fork_watchers.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+class SystemClock:
+    """The clocks and the random source of this machine."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall(self) -> int:
+        return time.time_ns()
+
+    def token(self, count: int) -> bytes:
+        return os.urandom(count)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)

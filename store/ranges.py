@@ -1,0 +1,90 @@
+"""A set of counters kept as inclusive ranges."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+
+class RangeSet:
+    """Counters as sorted, disjoint, non-touching inclusive ranges."""
+
+    __slots__ = ("_firsts", "_lasts")
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        for first, last in ranges:
+            self.add(first, last)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._firsts, self._lasts, strict=True)
+
+    def __bool__(self) -> bool:
+        return bool(self._firsts)
+
+    def __len__(self) -> int:
+        return len(self._firsts)
+
+    def __contains__(self, counter: int) -> bool:
+        at = bisect_right(self._firsts, counter) - 1
+        return at >= 0 and counter <= self._lasts[at]
+
+    def end_of(self, counter: int) -> int | None:
+        """Last counter of the range that holds `counter`, or None."""
+        at = bisect_right(self._firsts, counter) - 1
+        return self._lasts[at] if at >= 0 and counter <= self._lasts[at] else None
+
+    def add(self, first: int, last: int) -> int:
+        """Add first..last; returns how many of them were not in the set."""
+        firsts, lasts = self._firsts, self._lasts
+        start = bisect_left(lasts, first - 1)
+        stop = bisect_right(firsts, last + 1)
+        inside = 0
+        new_first, new_last = first, last
+        if start < stop:
+            inside = self.count(first, last)
+            new_first = min(first, firsts[start])
+            new_last = max(last, lasts[stop - 1])
+        firsts[start:stop] = [new_first]
+        lasts[start:stop] = [new_last]
+        return last - first + 1 - inside
+
+    def discard(self, counter: int) -> None:
+        """Take one counter out, if it is in."""
+        at = bisect_right(self._firsts, counter) - 1
+        if at < 0 or counter > self._lasts[at]:
+            return
+        first, last = self._firsts[at], self._lasts[at]
+        pieces = [(a, b) for a, b in ((first, counter - 1), (counter + 1, last)) if a <= b]
+        self._firsts[at : at + 1] = [a for a, _ in pieces]
+        self._lasts[at : at + 1] = [b for _, b in pieces]
+
+    def count(self, first: int, last: int) -> int:
+        """How many counters of first..last are in the set."""
+        total = 0
+        at = bisect_left(self._lasts, first)
+        while at < len(self._firsts) and self._firsts[at] <= last:
+            total += min(last, self._lasts[at]) - max(first, self._firsts[at]) + 1
+            at += 1
+        return total
+
+    def missing(self, first: int, last: int) -> list[tuple[int, int]]:
+        """The ranges of first..last that are not in the set."""
+        holes: list[tuple[int, int]] = []
+        at = bisect_left(self._lasts, first)
+        while first <= last and at < len(self._firsts) and self._firsts[at] <= last:
+            if self._firsts[at] > first:
+                holes.append((first, self._firsts[at] - 1))
+            first = self._lasts[at] + 1
+            at += 1
+        if first <= last:
+            holes.append((first, last))
+        return holes
+
+    def pop_through(self, floor: int) -> int:
+        """Drop ranges that `floor` reaches or touches; returns the floor pushed past them."""
+        while self._firsts and self._firsts[0] <= floor + 1:
+            floor = max(floor, self._lasts[0])
+            del self._firsts[0], self._lasts[0]
+        return floor

@@ -1,0 +1,125 @@
+"""The tail: the one segment that is written.
+
+Zeros are written ahead of the frames. Syncing a frame that overwrites blocks which exist already
+is cheaper than one that makes the file longer, and a full disk shows up while filling, before any
+byte of a frame is written. The last `reserve_bytes` of the zeros are for removals alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from typing import Final
+
+from store.checksum import Buffer
+from store.directory import sync_error, sync_file, write_all
+from store.errors import AccessError, DiskFull
+from store.frames import SEGMENT_HEADER_BYTES
+from store.options import LogOptions
+from store.segment import SegmentFile
+
+logger = logging.getLogger("store")
+
+SPACE_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+PASSING_ERRNOS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+_FILL_PIECE: Final = bytes(64 << 10)
+
+
+class Tail:
+    """Appends frames to one segment, ahead of which zeros lie."""
+
+    def __init__(self, file: SegmentFile, length: int, options: LogOptions) -> None:
+        self.file = file
+        self.length = length
+        self.filled = length
+        self.dirty = False
+        self.closed = False
+        """The segment takes no more frames, and there is no space for another one."""
+        self._fill = options.fill_bytes
+        self._reserve = options.reserve_bytes
+
+    @property
+    def empty(self) -> bool:
+        return self.length == SEGMENT_HEADER_BYTES
+
+    def make_room(self, count: int, *, reserve: bool) -> bool:
+        """Fill ahead so that `count` bytes fit; False if the disk is too full for that.
+
+        With `reserve` the reserve may be used, otherwise it must be left behind the frame.
+        """
+        if self.closed:
+            return False
+        need = self.length + count
+        with_reserve = need + self._reserve
+        if self.filled >= with_reserve:
+            return True
+        try:
+            self._fill_to(with_reserve + self._fill)
+        except OSError as error:
+            if error.errno not in SPACE_ERRNOS:
+                raise
+        return self.filled >= (need if reserve else with_reserve)
+
+    def _fill_to(self, target: int) -> None:
+        files, handle = self.file.files, self.file.handle
+        while self.filled < target:
+            piece = memoryview(_FILL_PIECE)[: target - self.filled]
+            count = files.pwrite(handle, piece, self.filled)
+            if count == 0:
+                raise OSError(errno.ENOSPC, "a write made no progress")
+            self.filled += count
+            self.dirty = True
+
+    def append(self, frame: Buffer) -> int:
+        """Write a frame for which there is room; returns its offset.
+
+        DiskFull, or AccessError for want of memory, if it is refused all the same: then it is cut
+        off again, and the cut is synced, before anybody is told.
+        """
+        offset = self.length
+        files, handle = self.file.files, self.file.handle
+        self.dirty = True
+        try:
+            write_all(files, handle, frame, offset)
+        except OSError as error:
+            if error.errno not in SPACE_ERRNOS and error.errno not in PASSING_ERRNOS:
+                raise
+            self._cut_back(offset)
+            if error.errno in PASSING_ERRNOS:
+                raise AccessError(
+                    f"{self.name}: {error.strerror} while writing a frame. Nothing "
+                    f"of it was stored; the store goes on. Try again."
+                ) from error
+            raise DiskFull(
+                f"{self.name}: no space for a frame of {len(frame)} bytes at byte "
+                f"{offset}. Nothing of it was stored. Takes and acks still work; free some space."
+            ) from error
+        self.length = offset + len(frame)
+        self.filled = max(self.filled, self.length)
+        logger.debug("write segment=%d offset=%d bytes=%d", self.file.number, offset, len(frame))
+        return offset
+
+    def _cut_back(self, offset: int) -> None:
+        try:
+            self.file.files.truncate(self.file.handle, offset)
+        except OSError as error:
+            raise sync_error(self.name, error) from error
+        self.filled = offset
+        sync_file(self.file.files, self.file.handle, self.name)
+
+    @property
+    def name(self) -> str:
+        return f"segment {self.file.number}"
+
+    def sync(self) -> None:
+        """Make everything appended so far durable. DurabilityError if that fails."""
+        if self.dirty:
+            sync_file(self.file.files, self.file.handle, self.name)
+            self.dirty = False
+
+    def trim(self) -> None:
+        """Give back the zeros ahead; the segment ends with its last frame."""
+        if self.filled > self.length:
+            self.file.files.truncate(self.file.handle, self.length)
+            self.filled = self.length
+            self.dirty = True

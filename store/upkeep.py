@@ -1,0 +1,306 @@
+"""Upkeep of a log: rotation, checkpoints, reclaiming dead segments, compacting sparse ones.
+
+Order is everything here. A segment is unlinked only after a checkpoint that does not need it is
+durable; a new segment takes frames only after its name is durable and a checkpoint knows it.
+OSErrors pass through; the log sorts them.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from store.blocks import COUNTERS, Column, RecordBlock
+from store.checkpoint import Checkpoint
+from store.checksum import CRC32C
+from store.draft import Draft
+from store.errors import DiskFull
+from store.frames import SEGMENT_HEADER_BYTES, SegmentHeader
+from store.segment import index_name, segment_name
+from store.state import QueueState, SegmentState, segment_entries
+from store.tail import PASSING_ERRNOS, SPACE_ERRNOS, Tail
+
+if TYPE_CHECKING:
+    from store.log import Log
+
+logger = logging.getLogger("store")
+
+CHECKPOINT_RATIO: Final = 4
+"""A checkpoint is due only after this many times its own size of log."""
+_NANOSECONDS: Final = 1_000_000_000
+
+
+# Rotation.
+
+
+def rotation_due(log: Log, size: int) -> bool:
+    """Whether a frame of `size` bytes belongs into a new segment."""
+    tail, options = log.tail, log.options
+    if tail.closed:
+        return True
+    if tail.empty:
+        return False
+    place = log.state.segments[tail.file.number]
+    return (
+        tail.length + size > options.segment_bytes
+        or place.record_count >= options.segment_records
+        or log.clock.wall() - place.created_at > options.segment_seconds * _NANOSECONDS
+    )
+
+
+def rotate(log: Log) -> None:
+    """Go on in a new segment. The old one is durable first and keeps its reserve until then."""
+    if log.tail.empty:
+        return
+    log.flush()
+    old = log.tail
+    log.tail = new_segment(log)
+    log.state.emptied.add(old.file.number)
+    retire(log, old)
+    write_checkpoint(log)
+
+
+def new_segment(log: Log) -> Tail:
+    """A segment that continues the log, with its reserve; on any failure there is none."""
+    header = SegmentHeader(
+        store_id=log.store_id,
+        number=log.tail.file.number + 1,
+        created_at=log.clock.wall(),
+        first_sequence=log.sequence + 1,
+        previous_number=log.tail.file.number,
+        previous_length=log.tail.length,
+        previous_checksum=log.checksum,
+        algorithm=CRC32C,
+    )
+    file = log.directory.create_segment(header)
+    try:
+        tail = Tail(file, SEGMENT_HEADER_BYTES, log.options)
+        if not tail.make_room(0, reserve=False):
+            raise DiskFull(f"{log.path}: no space for another segment. Nothing was changed.")
+        log.state.segments[header.number] = SegmentState(
+            header.number, SEGMENT_HEADER_BYTES, header.first_sequence, header.created_at
+        )
+        log.cache.start_tail(header.number)
+    except BaseException:
+        log.state.segments.pop(header.number, None)
+        file.close()
+        log.directory.uncreate(segment_name(header.number))
+        raise
+    return tail
+
+
+def retire(log: Log, tail: Tail) -> None:
+    """Cut a segment that takes no more frames to its length, and write its index."""
+    try:
+        tail.trim()
+        tail.sync()
+        write_index(log, tail.file.number)
+    finally:
+        tail.file.close()
+
+
+def write_index(log: Log, number: int) -> None:
+    """Write a segment's index if it is at hand; without one it is built on the next use."""
+    index = log.cache.tail_index(number)
+    if index is not None:
+        log.directory.write_index(index, number, log.store_id)
+
+
+# Checkpoints.
+
+
+def write_checkpoint(log: Log, *, clean: bool = False) -> None:
+    """Make the log durable and write its state; then unlink what nothing needs any more."""
+    log.flush()
+    state = log.state
+    checkpoint = Checkpoint(
+        number=log.checkpoints.number + 1,
+        clean=clean,
+        written_at=log.clock.wall() // 1_000_000,
+        segment=log.tail.file.number,
+        offset=log.tail.length,
+        sequence=log.sequence,
+        last_checksum=log.checksum,
+        segments=segment_entries(state),
+        queues=[queue.entry() for queue in state.queues.values() if queue.genesis_segment],
+        states=state.states,
+        damage=state.damage,
+        unlogged=state.unlogged,
+    )
+    log.checkpoints.write(checkpoint, log.store_id)
+    log.since_checkpoint = 0
+    logger.debug("checkpoint number=%d sequence=%d", checkpoint.number, checkpoint.sequence)
+    while log.doomed:
+        number = log.doomed[-1]
+        log.cache.forget(number)
+        log.directory.remove(segment_name(number))
+        log.directory.remove(index_name(number))
+        log.doomed.pop()
+        logger.debug("unlink segment=%d", number)
+
+
+# Reclaiming.
+
+
+def housework_due(log: Log) -> bool:
+    if log.state.emptied:
+        return True
+    return log.since_checkpoint >= max(
+        log.options.checkpoint_bytes, CHECKPOINT_RATIO * log.checkpoints.size
+    )
+
+
+def keep_house(log: Log) -> None:
+    """Reclaim what is dead and write a checkpoint if that, or the interval, asks for one."""
+    dead = [number for number in log.state.emptied if _reclaimable(log, number)]
+    log.state.emptied.clear()
+    dead += [number for number in retention_expired(log) if number not in dead]
+    for number in sorted(dead):
+        if log.state.segments[number].sparse:
+            _carry_meta(log, number)
+    for number in dead:
+        if log.state.segments[number].dead:
+            log.state.forget_segment(number)
+            log.doomed.append(number)
+    if log.doomed or housework_due(log):
+        write_checkpoint(log)
+
+
+def _reclaimable(log: Log, number: int) -> bool:
+    segment = log.state.segments.get(number)
+    if segment is None or number == log.tail.file.number or segment.live_count:
+        return False
+    return not _retained(log, number)
+
+
+def _retained(log: Log, number: int) -> bool:
+    return any(
+        queue.retained and any(span.segment == number for span in queue.spans)
+        for queue in log.state.queues.values()
+    )
+
+
+def retention_expired(log: Log) -> list[int]:
+    """Retained segments without a live record that a limit of the retention lets go."""
+    limits = log.options.retention
+    tail = log.tail.file.number
+    kept = sorted(
+        number
+        for number, segment in log.state.segments.items()
+        if number != tail and not segment.live_count and _retained(log, number)
+    )
+    size = sum(log.state.segments[number].length for number in kept)
+    now = log.clock.wall()
+    expired: list[int] = []
+    for number in kept:
+        segment = log.state.segments[number]
+        left = len(kept) - len(expired)
+        too_old = (
+            limits.max_age is not None and now - segment.last_time > limits.max_age * _NANOSECONDS
+        )
+        too_large = limits.max_bytes is not None and size > limits.max_bytes
+        too_many = limits.max_segments is not None and left > limits.max_segments
+        if left <= limits.min_segments or not (too_old or too_large or too_many):
+            break
+        expired.append(number)
+        size -= segment.length
+    return expired
+
+
+def _carry_meta(log: Log, number: int) -> None:
+    """Write newest genesis entries, configurations and states of a segment again at the tail."""
+    if not log.state.segments[number].meta_count:
+        return
+    draft = log.draft()
+    for queue in log.state.queues.values():
+        if queue.configuration is not None and queue.configuration_segment == number:
+            draft.configure(queue, queue.configuration)
+        elif queue.genesis_segment == number:
+            draft.touch(queue)
+    states = [
+        (name, log.lookup.state_value(name))
+        for name, entry in log.state.states.items()
+        if entry.segment == number
+    ]
+    if states:
+        draft.set_states(states)
+    log.commit(draft, sync=False)
+
+
+# Compaction.
+
+
+def compact(log: Log, max_bytes: int) -> bool:
+    """One bounded step; returns whether a sparse segment is left."""
+    number = _sparsest(log)
+    if number is None:
+        return False
+    if log.state.segments[number].live_count:
+        draft = log.draft()
+        _move_records(log, draft, number, max_bytes)
+        log.commit(draft, sync=False)
+    else:
+        _carry_meta(log, number)
+    return _sparsest(log) is not None
+
+
+def _sparsest(log: Log) -> int | None:
+    candidates = [
+        segment
+        for number, segment in log.state.segments.items()
+        if number != log.tail.file.number and segment.sparse and not _retained(log, number)
+    ]
+    best = min(candidates, key=lambda segment: segment.live_bytes / segment.length, default=None)
+    return None if best is None else best.number
+
+
+def _move_records(log: Log, draft: Draft, number: int, budget: int) -> None:
+    for queue in log.state.queues.values():
+        for span in queue.spans:
+            if span.segment != number or not span.live:
+                continue
+            for block in log.lookup.live_blocks(queue, span.first, span.last):
+                budget -= _move_block(draft, queue, block, budget)
+                if budget <= 0:
+                    return
+
+
+def _move_block(draft: Draft, queue: QueueState, block: RecordBlock, budget: int) -> int:
+    """Move records of a block until the budget is spent, at least one; returns their bytes."""
+    stop, size = 0, 0
+    while stop < block.count and (stop == 0 or size < budget):
+        size += block.record_bytes(stop)
+        stop += 1
+    part = block.slice(0, stop)
+    counters = list(part.counters())
+    columns: dict[int, Column] = {
+        bit: column.tolist() if isinstance(column, memoryview) else column
+        for bit, column in part.columns.items()
+        if bit != COUNTERS
+    }
+    draft.move(queue, counters, part.times(), part.payloads(), columns)
+    attempted = [counter for counter in counters if counter in queue.attempts]
+    if attempted:
+        draft.lease(queue, attempted, [queue.attempts[c] for c in attempted], 0)
+    return size
+
+
+# Closing.
+
+
+def finish(log: Log) -> None:
+    """Leave a clean end: everything durable and witnessed, nothing to scan on the next open."""
+    log.flush()
+    log.seal()
+    log.tail.trim()
+    log.flush()
+    for queue in log.state.queues.values():
+        # Nobody can have seen a counter that is not durable by now.
+        queue.genesis.reserved_upto = queue.reserved_durable = 0
+    try:
+        write_index(log, log.tail.file.number)
+        write_checkpoint(log, clean=True)
+    except OSError as error:
+        if error.errno not in SPACE_ERRNOS | PASSING_ERRNOS:
+            raise
+        logger.warning("%s: closed without a clean checkpoint: %s", log.path, error)
