@@ -20,15 +20,16 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from typing import Final, Literal
 
 import msgspec
 
 from store.checksum import Buffer
 from store.errors import DamageError, FormatError
-from store.frames import BODY_BYTES_MAX, aligned
+from store.frames import aligned
 from store.keys import COUNTER_MAX, Key
 
 RECORDS: Final = 1
@@ -71,6 +72,8 @@ RECORD_WEIGHT: Final = 16
 
 _HEADER = struct.Struct("<BBHIIIQQ")
 BLOCK_HEADER_BYTES: Final = _HEADER.size
+_ITEM_BYTES: Final = {"Q": 8, "I": 4, "i": 4, "B": 1}
+_TIME_CODES: Final[dict[int, Literal["I", "Q"] | None]] = {0: None, 4: "I", 8: "Q"}
 _PADS: Final = tuple(bytes(-n % 8) for n in range(8))
 
 assert array("i").itemsize == 4
@@ -97,20 +100,23 @@ def encode_records(
 ) -> tuple[list[Buffer], int]:
     """Encode records with counters from `first` on; returns the block's parts and payload bytes.
 
+    The first part is the header, which holds the block's whole size.
+
     `times` (not below `time`, one for each record) is given only when they differ. The caller
     has checked sizes: the block must fit into a frame.
     """
     count = len(payloads)
-    offsets = array("i", accumulate(map(len, payloads), initial=0))
-    payload_bytes = offsets[-1]
-    parts: list[Buffer] = [b"", offsets.tobytes(), _PADS[len(offsets) * 4 % 8]]
+    payload = b"".join(payloads)
+    payload_bytes = len(payload)
+    offsets = _offsets(count)(0, *accumulate(map(len, payloads)))
+    parts: list[Buffer] = [b"", offsets, _PADS[len(offsets) % 8]]
     width = _add_times(parts, time, times)
     detail = 0
     if columns:
         for bit in sorted(columns):
             detail |= bit
             _add_column(parts, bit, columns[bit])
-    parts.append(b"".join(payloads))
+    parts.append(payload)
     parts.append(_PADS[payload_bytes % 8])
     size = BLOCK_HEADER_BYTES + sum(map(len, parts))
     parts[0] = _HEADER.pack(kind, width, queue, detail, count, size, first, time)
@@ -149,6 +155,12 @@ def encode_state(entries: Sequence[tuple[str, bytes | None]], *, time: int) -> l
     return parts
 
 
+@lru_cache(maxsize=256)
+def _offsets(count: int) -> Callable[..., bytes]:
+    """Packs count + 1 offsets; several times faster than filling an array."""
+    return struct.Struct(f"<{count + 1}i").pack
+
+
 def _add_times(parts: list[Buffer], time: int, times: Sequence[int] | None) -> int:
     if times is None or times[0] == times[-1] == time:
         return 0
@@ -160,7 +172,7 @@ def _add_times(parts: list[Buffer], time: int, times: Sequence[int] | None) -> i
 
 def _add_column(parts: list[Buffer], bit: int, values: Column) -> None:
     if bit in _U64_COLUMNS:
-        parts.append(array("Q", values).tobytes())  # type: ignore[arg-type]
+        parts.append(array("Q", values).tobytes())  # type: ignore[type-var]
     elif bit == PRIORITY:
         parts += [bytes(values), _PADS[len(values) % 8]]  # type: ignore[arg-type]
     else:
@@ -200,6 +212,11 @@ class RecordBlock(msgspec.Struct, frozen=True):
             return column.tolist()
         return range(self.first, self.first + self.count)
 
+    @property
+    def last_time(self) -> int:
+        differences = self.time_differences
+        return self.time if differences is None else int(self.time + differences[-1])
+
     def times(self) -> Sequence[int]:
         """Put time of each record, in nanoseconds since the epoch."""
         if self.time_differences is None:
@@ -207,9 +224,11 @@ class RecordBlock(msgspec.Struct, frozen=True):
         return [self.time + difference for difference in self.time_differences]
 
     def payloads(self) -> list[bytes]:
-        data = bytes(self.payload)
         ends = self.offsets.tolist()
-        return [data[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+        data = bytes(self.payload[ends[0] : ends[-1]])
+        if ends[0]:
+            ends = [end - ends[0] for end in ends]
+        return [data[start:end] for start, end in pairwise(ends)]
 
     def keys(self) -> list[Key]:
         return list(map(Key, self.counters(), self.times()))
@@ -323,10 +342,9 @@ def _decode_records(view: _View, header: BlockHeader, queue: str) -> RecordBlock
         raise FormatError(f"record columns {header.detail:#x} are from a newer version")
     count = header.count
     offsets = view.take("i", count + 1)
-    widths = {0: None, 4: "I", 8: "Q"}
-    if header.width not in widths:
+    if header.width not in _TIME_CODES:
         raise DamageError(header.at, f"time column is {header.width} bytes wide")
-    code = widths[header.width]
+    code = _TIME_CODES[header.width]
     differences = view.take(code, count) if code is not None else None
     columns: dict[int, memoryview | list[bytes]] = {}
     for bit in (*_U64_COLUMNS, PRIORITY, *_BYTES_COLUMNS):
@@ -368,8 +386,8 @@ class _View:
         self._data = data
         self._at = BLOCK_HEADER_BYTES
 
-    def take(self, code: str, count: int) -> memoryview:
-        size = count * {"Q": 8, "I": 4, "i": 4, "B": 1}[code]
+    def take(self, code: Literal["Q", "I", "i", "B"], count: int) -> memoryview:
+        size = count * _ITEM_BYTES[code]
         if self._at + size > len(self._data):
             raise DamageError(self._at, "a column runs past its block")
         column = self._data[self._at : self._at + size].cast(code)
@@ -380,7 +398,7 @@ class _View:
         ends = self.take("i", count + 1).tolist()
         data = self.rest(ends[-1])
         self._at += aligned(ends[-1])
-        pairs = list(zip(ends, ends[1:], strict=False))
+        pairs = list(pairwise(ends))
         if ends[0] != 0 or any(start > end for start, end in pairs):
             raise DamageError(self._at, "end offsets go back")
         return [bytes(data[start:end]) for start, end in pairs]
@@ -389,12 +407,3 @@ class _View:
         if size < 0 or self._at + size > len(self._data):
             raise DamageError(self._at, "a column runs past its block")
         return self._data[self._at : self._at + size]
-
-
-def payload_total(payloads: Iterable[Buffer]) -> int:
-    """Bytes of all payloads together."""
-    return sum(map(len, payloads))
-
-
-BLOCK_BYTES_MAX: Final = BODY_BYTES_MAX - (1 << 20)
-"""Payload bytes that one commit may hold; the rest of a frame is for columns and genesis."""

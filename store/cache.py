@@ -37,7 +37,7 @@ class SegmentCache:
             oldest = next(iter(self._files))
             self._files.pop(oldest).close()
             if oldest != self._tail:
-                del self._indexes[oldest]
+                self._indexes.pop(oldest, None)
         return file, index
 
     def index(self, file: SegmentFile) -> SegmentIndex:

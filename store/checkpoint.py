@@ -137,7 +137,7 @@ def decode_checkpoint(data: bytes) -> tuple[bytes, Checkpoint]:
         raise DamageError(CHECKPOINT_HEADER_BYTES, "checkpoint body checksum does not match")
     try:
         checkpoint = _decoder.decode(body)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise DamageError(CHECKPOINT_HEADER_BYTES, f"body does not decode: {error}") from None
     if checkpoint.number != number:
         raise DamageError(CHECKPOINT_HEADER_BYTES, "body and header have different numbers")

@@ -7,6 +7,7 @@ from typing import Final
 from store.checkpoint import CHECKPOINT_NAMES, Checkpoint, encode_checkpoint
 from store.directory import Directory, sync_file, write_all
 from store.files import Handle
+from store.segment import let_go
 
 SLACK_BYTES: Final = 4 << 10
 
@@ -58,12 +59,12 @@ class Checkpoints:
                     # Before anything relies on this copy its name must survive a power cut.
                     directory.sync()
                 except BaseException:
-                    directory.files.close(handle)
+                    let_go(directory.files, handle)
                     raise
             self._handles[name] = handle
         return handle
 
     def close(self) -> None:
         for handle in self._handles.values():
-            self._directory.files.close(handle)
+            let_go(self._directory.files, handle)
         self._handles.clear()

@@ -24,6 +24,7 @@ from store.segment import (
     SegmentFile,
     index_name,
     index_number,
+    let_go,
     read_exactly,
     segment_name,
     segment_number,
@@ -112,7 +113,7 @@ class Directory:
             except OSError as error:
                 raise sync_error(parent, error) from error
             finally:
-                self.files.close(handle)
+                let_go(self.files, handle)
             if parent in (path, "."):
                 break
             path = parent
@@ -127,7 +128,7 @@ class Directory:
         """Give the directory back, and the lock with it. Twice is fine."""
         if not self._closed:
             self._closed = True
-            self.files.close(self.handle)
+            let_go(self.files, self.handle)
 
     def names(self) -> Names:
         names = Names([], [], [], [])
@@ -164,22 +165,24 @@ class Directory:
         """Make a segment; its header and its name are durable on return.
 
         Whatever goes wrong, no such segment is left: one that says where its predecessor ends
-        must not exist while that one is still written.
+        must not exist while that one is still written. Only after a failed sync, when nothing is
+        written any more, the disk is left as it is.
         """
         name = segment_name(header.number)
         handle = self.create(name, header.encode())
         try:
             self.sync()
             return SegmentFile(self.files, handle, header.number, header.store_id)
-        except BaseException:
-            self.files.close(handle)
-            self.uncreate(name)
+        except BaseException as error:
+            let_go(self.files, handle)
+            if not isinstance(error, DurabilityError):
+                self.uncreate(name)
             raise
 
     def create(self, name: str, data: Buffer) -> Handle:
         """Make a file, in place of a leftover; its content is durable on return, its name not yet.
 
-        Whatever goes wrong, no such file is left.
+        Whatever goes wrong, no such file is left, unless a sync failed.
         """
         files = self.files
         self.remove(name)
@@ -187,9 +190,10 @@ class Directory:
         try:
             write_all(files, handle, data, 0)
             sync_file(files, handle, f"{self.path}/{name}")
-        except BaseException:
-            files.close(handle)
-            self.uncreate(name)
+        except BaseException as error:
+            let_go(files, handle)
+            if not isinstance(error, DurabilityError):
+                self.uncreate(name)
             raise
         return handle
 
@@ -203,7 +207,7 @@ class Directory:
 
     def write_index(self, index: SegmentIndex, number: int, store_id: bytes) -> None:
         handle = self.create(index_name(number), index.encode(store_id, number))
-        self.files.close(handle)
+        let_go(self.files, handle)
 
     def read_index(self, number: int, store_id: bytes) -> SegmentIndex | None:
         """The index of a segment, or None if there is none that is sound."""
@@ -228,4 +232,4 @@ class Directory:
         try:
             yield handle
         finally:
-            self.files.close(handle)
+            let_go(self.files, handle)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from store.blocks import (
@@ -76,15 +77,17 @@ class Plan:
 class _Put(NamedTuple):
     queue: QueueState
     first: int
-    count: int
+    records: int
     weight: int
     time: int
+    last_time: int
 
 
 class _Remove(NamedTuple):
     queue: QueueState
     ranges: Sequence[tuple[int, int, int]]
     reason: int
+    time: int
 
 
 class _Move(NamedTuple):
@@ -168,11 +171,11 @@ class Draft:
         weight = records_weight(payload_bytes, count)
         plan.puts.append((first, last, weight))
         self.puts = self.holds_records = True
-        self._effects.append(_Put(queue, first, count, weight, time))
         genesis.next_counter = last + 1
         genesis.queue_bytes += payload_bytes
         genesis.total_put_count += count
-        genesis.last_put_time = times[-1] if times is not None else time
+        last_time = genesis.last_put_time = times[-1] if times is not None else time
+        self._effects.append(_Put(queue, first, count, weight, time, last_time))
         _resize(genesis, count, self.now)
         return first
 
@@ -199,7 +202,7 @@ class Draft:
             plan.removed.add(first, last)
             weight_total += weight
         self._add(encode_removed(ranges, queue=plan.index, time=time, reason=reason))
-        self._effects.append(_Remove(queue, ranges, reason))
+        self._effects.append(_Remove(queue, ranges, reason, time))
         genesis = plan.genesis
         genesis.queue_bytes -= min(genesis.queue_bytes, weight_total - records_weight(0, count))
         genesis.total_take_count += count
@@ -218,7 +221,7 @@ class Draft:
     def removals(self) -> list[UnloggedEntry]:
         """What the draft removes, for a checkpoint to remember until the log can hold it."""
         return [
-            UnloggedEntry(effect.queue.name, effect.reason, self.now, list(effect.ranges))
+            UnloggedEntry(effect.queue.name, effect.reason, effect.time, list(effect.ranges))
             for effect in self._effects
             if isinstance(effect, _Remove)
         ]
@@ -291,8 +294,8 @@ class Draft:
         state = self._state
         for effect in self._effects:
             if isinstance(effect, _Put):
-                queue, first, count, weight, time = effect
-                state.put(queue, segment, first, count, weight)
+                queue, first, count, weight, time, last_time = effect
+                state.put(queue, segment, first, count, weight, last_time)
                 if index is not None:
                     index.note(queue.name, RECORDS, first, first + count - 1, time, offset)
             elif isinstance(effect, _Remove):
@@ -349,7 +352,7 @@ def _resize(genesis: Genesis, change: int, now: int) -> None:
 
 
 def _clamped(times: Sequence[int], floor: int) -> Sequence[int]:
-    if times[0] >= floor and all(a <= b for a, b in zip(times, times[1:], strict=False)):
+    if times[0] >= floor and all(a <= b for a, b in pairwise(times)):
         return times
     clamped = []
     for time in times:

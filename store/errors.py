@@ -107,15 +107,18 @@ class Quarantine(FifoqError):
     """Not raised: what `recover="quarantine"` set aside, kept as `Log.quarantine`.
 
     `missing` maps each queue to the inclusive counter ranges that are lost; `regions` lists
-    (segment number, first byte, end byte) of the damage.
+    (segment number, first byte, end byte) of the damage; `states` names the state entries that
+    are lost.
     """
 
     def __init__(
         self,
         missing: Mapping[str, Sequence[tuple[int, int]]],
         regions: Sequence[tuple[int, int, int]],
+        states: Sequence[str],
     ) -> None:
         lost = sum(last - first + 1 for ranges in missing.values() for first, last in ranges)
         super().__init__(f"{len(regions)} damaged regions set aside, {lost} records missing")
         self.missing = {name: list(ranges) for name, ranges in missing.items()}
         self.regions = list(regions)
+        self.states = list(states)

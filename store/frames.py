@@ -80,7 +80,9 @@ class SegmentHeader(msgspec.Struct, frozen=True, gc=False):
         """Read a header. FormatError for a newer format, DamageError for anything broken."""
         if len(data) < SEGMENT_HEADER_BYTES:
             raise DamageError(0, f"segment header has {len(data)} of {SEGMENT_HEADER_BYTES} bytes")
-        magic, version, endian, algorithm, *fields, checksum = _SEGMENT.unpack_from(data)
+        fields = _SEGMENT.unpack_from(data)
+        magic, version, endian, algorithm = fields[:4]
+        checksum = fields[-1]
         if magic != SEGMENT_MAGIC:
             raise DamageError(0, f"segment magic is {magic!r}")
         intact = zlib_or_crc32c_matches(data[: SEGMENT_HEADER_BYTES - TRAILER_BYTES], checksum)
@@ -92,7 +94,18 @@ class SegmentHeader(msgspec.Struct, frozen=True, gc=False):
                 f"{FORMAT_VERSION} of this version. Nothing was changed. Use a newer fifoq."
             )
         check_function(algorithm)
-        return cls(*fields, algorithm)
+        (store_id, number, created_at, first_sequence, *previous) = fields[4:-1]
+        previous_number, previous_length, previous_checksum = previous
+        return cls(
+            store_id,
+            number,
+            created_at,
+            first_sequence,
+            previous_number,
+            previous_length,
+            previous_checksum,
+            algorithm,
+        )
 
 
 def zlib_or_crc32c_matches(data: Buffer, checksum: int) -> bool:
@@ -146,7 +159,6 @@ def encode_frame(
     Payloads are copied once, here.
     """
     body_bytes = sum(map(len, parts)) + len(genesis)
-    assert body_bytes <= BODY_BYTES_MAX
     end = FRAME_HEADER_BYTES + body_bytes
     tail = bytes(frame_bytes(body_bytes) - end)
     frame = bytearray().join((bytes(FRAME_HEADER_BYTES), *parts, genesis, tail))

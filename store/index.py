@@ -48,6 +48,16 @@ class QueueIndex:
         self.offsets = array("Q")
         self.moved: list[MovedEntry] = []
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, QueueIndex):
+            return NotImplemented
+        return (self.counters, self.times, self.offsets, self.moved) == (
+            other.counters,
+            other.times,
+            other.offsets,
+            other.moved,
+        )
+
     def offset_of_counter(self, counter: int) -> int | None:
         """Offset of a frame at or before the one that holds `counter`."""
         at = bisect_right(self.counters, counter) - 1
@@ -136,6 +146,6 @@ class SegmentIndex:
                 queue.times.frombytes(entries.times)
                 queue.offsets.frombytes(entries.offsets)
                 queue.moved = entries.moved
-        except (msgspec.DecodeError, ValueError) as error:
+        except (ValueError, RecursionError) as error:
             raise DamageError(INDEX_HEADER_BYTES, f"index does not decode: {error}") from None
         return index

@@ -144,7 +144,7 @@ class Log:
             self._append(draft, genesis)
             if sync:
                 self.flush()
-        elif draft.puts or draft.sets_states:
+        elif draft.holds_records or draft.sets_states:
             raise DiskFull(
                 f"{self.path}: no space for a frame of {size} bytes. Nothing of it was stored. "
                 f"Takes and acks still work; free some space and try again."
@@ -179,7 +179,6 @@ class Log:
             place.length = tail.length
             if draft.holds_records:
                 place.record_frame_bytes += len(frame)
-                place.last_time = max(place.last_time, draft.now)
             if index is not None:
                 index.length = tail.length
             self._covering += [plan.queue for plan in draft.plans.values()]
@@ -225,6 +224,8 @@ class Log:
             raise
 
     def _make_room(self, size: int, *, reserve: bool) -> bool:
+        if self.tail.has_room(size):
+            return True
         with self.sorting_errors():
             return self.tail.make_room(size, reserve=reserve)
 
@@ -431,8 +432,8 @@ class Log:
         except OSError as error:
             if error.errno in SPACE_ERRNOS:
                 raise DiskFull(
-                    f"{self.path}: {error.strerror}. Nothing was stored. Takes and acks still work; "
-                    f"free some space and try again."
+                    f"{self.path}: {error.strerror}. Nothing was stored. Takes and acks still "
+                    f"work; free some space and try again."
                 ) from error
             if error.errno in PASSING_ERRNOS:
                 raise AccessError(

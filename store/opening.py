@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Final, Literal
 
 from store import upkeep
+from store.check import check_store
 from store.checkpoint import CHECKPOINT_NAMES, Checkpoint
 from store.checkpoints import Checkpoints
 from store.checksum import CRC32C
 from store.directory import Directory, access_error
-from store.errors import AccessError, DiskFull
+from store.errors import AccessError, CorruptionError, DiskFull
 from store.files import Clock, Files
 from store.frames import SEGMENT_HEADER_BYTES, SegmentHeader
 from store.log import Log
 from store.options import LogOptions
 from store.osfiles import OsFiles, SystemClock
-from store.recovery import Position, Recovered, recover
+from store.quarantine import salvage
+from store.recovery import Position, Recovered
+from store.recovery import recover as read_store
 from store.state import SegmentState, State, segment_entries
 from store.tail import Tail
 
 logger = logging.getLogger("store")
 
 STORE_ID_BYTES: Final = 16
+
+Recover = Literal["refuse", "quarantine"]
 
 
 def open_log(
@@ -31,19 +36,23 @@ def open_log(
     files: Files | None = None,
     clock: Clock | None = None,
     options: LogOptions | None = None,
+    recover: Recover = "refuse",
 ) -> Log:
     """Open the store at `path`, or make one there, and own it until it is closed.
 
     On return every confirmed record is there and everything found is durable. AlreadyOpen if it
     has an owner; CorruptionError or FormatError if it cannot be read, AccessError or
     DurabilityError if the disk refuses: then nothing was changed and no handle is left open.
+
+    With `recover="quarantine"` a damaged store is opened with every record that is intact; what
+    is not is copied aside and listed in `Log.quarantine`.
     """
     files = files or OsFiles()
     try:
         Directory.make(files, path)
         directory = Directory(files, path)
         try:
-            return _open(directory, clock or SystemClock(), options or LogOptions())
+            return _open(directory, clock or SystemClock(), options or LogOptions(), recover)
         except BaseException:
             directory.close()
             raise
@@ -51,14 +60,24 @@ def open_log(
         raise access_error(path, error) from error
 
 
-def _open(directory: Directory, clock: Clock, options: LogOptions) -> Log:
+def _open(directory: Directory, clock: Clock, options: LogOptions, recover: Recover) -> Log:
     directory.lock()
-    recovered = recover(directory, directory.names())
+    quarantine = None
+    try:
+        recovered = read_store(directory, directory.names())
+        damaged = recovered is not None and not _is_sound(directory, clock, recover)
+    except CorruptionError:
+        if recover == "refuse":
+            raise
+        damaged = True
+    if damaged:
+        recovered, quarantine = salvage(directory, directory.names())
     if recovered is None:
         recovered = _create(directory, clock)
     end = recovered.end
     file = directory.open_segment(end.segment, recovered.store_id, write=True)
     log = Log(directory, clock, options, recovered, Tail(file, end.offset, options))
+    log.quarantine = quarantine
     try:
         if not recovered.clean:
             _start_over(log, recovered)
@@ -66,6 +85,13 @@ def _open(directory: Directory, clock: Clock, options: LogOptions) -> Log:
         log.release()
         raise
     return log
+
+
+def _is_sound(directory: Directory, clock: Clock, recover: Recover) -> bool:
+    """Only quarantine looks at what opening itself does not read."""
+    if recover == "refuse":
+        return True
+    return check_store(directory.path, files=directory.files, clock=clock).sound
 
 
 def _create(directory: Directory, clock: Clock) -> Recovered:
@@ -113,17 +139,18 @@ def _start_over(log: Log, recovered: Recovered) -> None:
     """Go on after a crash: past every counter that was ever shown, in a segment of its own."""
     for queue in log.state.queues.values():
         log.state.skip_counters(queue, queue.genesis.reserved_upto)
+    old = log.tail
     try:
         with log.sorting_errors():
-            if not (log.tail.empty and recovered.pristine):
-                old = log.tail
+            if not (old.empty and recovered.pristine):
+                size = log.directory.files.size(old.file.handle)
                 log.tail = upkeep.new_segment(log)
                 if recovered.pristine:
-                    old.filled = log.directory.files.size(old.file.handle)
+                    old.filled = size
                 upkeep.retire(log, old)
             upkeep.write_checkpoint(log)
     except (DiskFull, AccessError) as error:
         # A full disk must still drain: removals go into the checkpoint until there is space.
         logger.warning("%s: opened without space for a new segment: %s", log.path, error)
-        if not log.tail.empty:
-            log.tail.closed = True
+        if log.tail is old and not (old.empty and recovered.pristine):
+            old.closed = True

@@ -50,15 +50,18 @@ class RangeSet:
         lasts[start:stop] = [new_last]
         return last - first + 1 - inside
 
-    def discard(self, counter: int) -> None:
-        """Take one counter out, if it is in."""
-        at = bisect_right(self._firsts, counter) - 1
-        if at < 0 or counter > self._lasts[at]:
+    def remove(self, first: int, last: int) -> None:
+        """Take first..last out, as far as they are in."""
+        firsts, lasts = self._firsts, self._lasts
+        start = bisect_left(lasts, first)
+        stop = bisect_right(firsts, last)
+        if start >= stop:
             return
-        first, last = self._firsts[at], self._lasts[at]
-        pieces = [(a, b) for a, b in ((first, counter - 1), (counter + 1, last)) if a <= b]
-        self._firsts[at : at + 1] = [a for a, _ in pieces]
-        self._lasts[at : at + 1] = [b for _, b in pieces]
+        pieces = [
+            (a, b) for a, b in ((firsts[start], first - 1), (last + 1, lasts[stop - 1])) if a <= b
+        ]
+        firsts[start:stop] = [a for a, _ in pieces]
+        lasts[start:stop] = [b for _, b in pieces]
 
     def count(self, first: int, last: int) -> int:
         """How many counters of first..last are in the set."""

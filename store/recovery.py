@@ -46,7 +46,7 @@ class Recovered(NamedTuple):
     pristine: bool
     """Nothing but zeros lies behind the end."""
     leftovers: list[int]
-    """Numbers of segments that were reclaimed, or never got their header."""
+    """Numbers of segments that were reclaimed, index alone included, or never got their header."""
 
 
 def recover(directory: Directory, names: Names, *, settle: bool = True) -> Recovered | None:
@@ -148,7 +148,7 @@ def _replay(
     end, pristine = _apply_log(directory, store_id, state, start, headers)
     leftovers = [
         number
-        for number in names.segments
+        for number in {*names.segments, *names.indexes}
         if number not in state.segments and number not in headers
     ]
     clean = checkpoint.clean and pristine and end == start and not headers
@@ -168,19 +168,14 @@ def _full_scan(
     if settle:
         for number in names.segments:
             _settle(directory, segment_name(number))
-    store_id = _find_store_id(directory, names)
+    store_id = find_store_id(directory, names)
     headers = _read_headers(directory, store_id, names.segments)
     if not headers:
         raise CorruptionError(_path(directory, 1), 0, "no segment has a sound header")
     state = State()
     first = min(headers)
-    _start_segment(state, headers[first])
-    start = Position(
-        first,
-        SEGMENT_HEADER_BYTES,
-        headers[first].first_sequence - 1,
-        headers[first].previous_checksum,
-    )
+    start_segment(state, headers[first])
+    start = start_of(headers[first])
     end, pristine = _apply_log(directory, store_id, state, start, headers)
     wrong = state.disagreements(state.queues)
     if older is not None and end.sequence < older.sequence:
@@ -191,12 +186,12 @@ def _full_scan(
             end.offset,
             f"no newest checkpoint is sound and the log alone is not enough: {wrong[0]}",
         )
-    leftovers = [number for number in names.segments if number not in headers]
+    leftovers = [n for n in {*names.segments, *names.indexes} if n not in headers]
     number = older.number if older is not None else 0
     return Recovered(store_id, state, end, number, None, False, pristine, leftovers)
 
 
-def _find_store_id(directory: Directory, names: Names) -> bytes:
+def find_store_id(directory: Directory, names: Names) -> bytes:
     for number in names.segments:
         with directory.reading(segment_name(number)) as handle:
             data = read_exactly(directory.files, handle, SEGMENT_HEADER_BYTES, 0)
@@ -238,9 +233,15 @@ def _read_headers(
     return headers
 
 
-def _start_segment(state: State, header: SegmentHeader) -> None:
+def start_segment(state: State, header: SegmentHeader) -> None:
     state.segments[header.number] = SegmentState(
         header.number, SEGMENT_HEADER_BYTES, header.first_sequence, header.created_at
+    )
+
+
+def start_of(header: SegmentHeader) -> Position:
+    return Position(
+        header.number, SEGMENT_HEADER_BYTES, header.first_sequence - 1, header.previous_checksum
     )
 
 
@@ -256,13 +257,8 @@ def _apply_log(
     touched: set[str] = set()
     for number in [start.segment, *(n for n in headers if n > start.segment)]:
         if number != start.segment:
-            _start_segment(state, headers[number])
-            position = Position(
-                number,
-                SEGMENT_HEADER_BYTES,
-                headers[number].first_sequence - 1,
-                headers[number].previous_checksum,
-            )
+            start_segment(state, headers[number])
+            position = start_of(headers[number])
         following = headers.get(number + 1)
         with directory.reading(segment_name(number)) as handle:
             file = SegmentFile(directory.files, handle, number, store_id)

@@ -51,6 +51,8 @@ def apply_frame(state: State, segment: int, frame: Frame, index: SegmentIndex | 
                 _apply_states(state, segment, frame.offset, block)
         for entry in entries:
             _apply_genesis(state, segment, entry)
+        # The first frame behind a checkpoint repeats what only the checkpoint held.
+        state.unlogged.clear()
     except DamageError as error:
         raise DamageError(frame.offset, f"frame {header.sequence}: {error.reason}") from None
     if holds_records:
@@ -76,9 +78,7 @@ def _apply_records(
         if block.first < queue.genesis.next_counter:
             raise DamageError(header.at, f"counter {block.first} of {block.queue!r} comes again")
         weight = records_weight(len(block.payload), block.count)
-        state.put(queue, segment, block.first, block.count, weight)
-        place = state.segments[segment]
-        place.last_time = max(place.last_time, block.time)
+        state.put(queue, segment, block.first, block.count, weight, block.last_time)
     if index is not None:
         index.note(block.queue, header.kind, block.first, last, block.time, offset)
 
@@ -101,6 +101,11 @@ def _apply_genesis(state: State, segment: int, entry: Genesis) -> None:
     if entry.floor > floor:
         # Removals whose frames were reclaimed: only a scan without checkpoint meets them.
         state.remove(queue, floor + 1, entry.floor, 0)
+    # Counters that this state never saw (skipped, or in a reclaimed segment) are not live. If
+    # they are moved later, that brings them back.
+    state.skip_counters(queue, entry.next_counter - 1)
+    if queue.genesis.floor > entry.floor:
+        queue.removed.add(entry.floor + 1, queue.genesis.floor)
     state.set_genesis(queue, entry, segment)
     queue.reserved_durable = max(queue.reserved_durable, entry.reserved_upto)
 

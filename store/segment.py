@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from store.checksum import CRC32C, check_function, segment_seed
@@ -66,6 +67,16 @@ def read_exactly(files: Files, handle: Handle, count: int, offset: int) -> bytes
         parts.append(data)
         have += len(data)
     return b"".join(parts)
+
+
+def let_go(files: Files, handle: Handle) -> None:
+    """Close a handle, whatever the disk says to that.
+
+    The handle is gone in any case, and what matters was synced before. An error from here would
+    only hide the one that led to the closing, and skip what is to be done after it.
+    """
+    with suppress(OSError):
+        files.close(handle)
 
 
 class Frame(NamedTuple):
@@ -203,4 +214,4 @@ class SegmentFile:
         """Give the handle back. Twice is fine."""
         if not self._closed:
             self._closed = True
-            self.files.close(self.handle)
+            let_go(self.files, self.handle)

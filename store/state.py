@@ -201,8 +201,16 @@ class State:
             queue = self.queues[name] = QueueState(Genesis(name))
         return queue
 
-    def put(self, queue: QueueState, segment: int, first: int, count: int, weight: int) -> None:
-        """Records first, first + 1, … were appended to `segment`."""
+    def put(
+        self,
+        queue: QueueState,
+        segment: int,
+        first: int,
+        count: int,
+        weight: int,
+        last_time: int,
+    ) -> None:
+        """Records first, first + 1, … were appended to `segment`, the last put at `last_time`."""
         last = first + count - 1
         self.skip_counters(queue, first - 1)
         queue.genesis.next_counter = last + 1
@@ -215,6 +223,7 @@ class State:
             span.weight += weight
         else:
             spans.append(Span(first, last, segment, count, weight, False))
+        place.last_time = max(place.last_time, last_time)
         place.record_count += count
         place.record_weight += weight
         place.live_count += count
@@ -237,7 +246,7 @@ class State:
             end = min(last, span.last)
             newly = self._remove_counters(queue, first, end)
             share = weight * (end - first + 1) // remaining if end < last else weight
-            share = span.weight if span.live == newly else min(share, span.weight)
+            share = span.weight if span.live == newly else min(share, span.weight) if newly else 0
             place = self.segments[span.segment]
             span.live -= newly
             span.weight -= share
@@ -339,7 +348,7 @@ class State:
                 queue.removed.add(counter + 1, genesis.floor)
             genesis.floor = counter - 1
         else:
-            queue.removed.discard(counter)
+            queue.removed.remove(counter, counter)
 
     def set_genesis(self, queue: QueueState, entry: Genesis, segment: int) -> None:
         """The queue's newest genesis entry lies in `segment`."""

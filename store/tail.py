@@ -42,6 +42,10 @@ class Tail:
     def empty(self) -> bool:
         return self.length == SEGMENT_HEADER_BYTES
 
+    def has_room(self, count: int) -> bool:
+        """Whether `count` bytes fit and leave the reserve as it is."""
+        return self.length + count + self._reserve <= self.filled and not self.closed
+
     def make_room(self, count: int, *, reserve: bool) -> bool:
         """Fill ahead so that `count` bytes fit; False if the disk is too full for that.
 

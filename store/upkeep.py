@@ -50,7 +50,7 @@ def rotation_due(log: Log, size: int) -> bool:
 
 def rotate(log: Log) -> None:
     """Go on in a new segment. The old one is durable first and keeps its reserve until then."""
-    if log.tail.empty:
+    if log.tail.empty and not log.tail.closed:
         return
     log.flush()
     old = log.tail
@@ -81,6 +81,9 @@ def new_segment(log: Log) -> Tail:
             header.number, SEGMENT_HEADER_BYTES, header.first_sequence, header.created_at
         )
         log.cache.start_tail(header.number)
+        if header.number in log.doomed:
+            # A leftover of that number was replaced just now: it must not be unlinked any more.
+            log.doomed.remove(header.number)
     except BaseException:
         log.state.segments.pop(header.number, None)
         file.close()

@@ -1,0 +1,277 @@
+"""Readers: the committed prefix of a store, live or not, from any process and without a lock.
+
+A reader believes a frame only when something later calls it durable: a frame's `durable_upto` or
+the next segment's header. So it never shows what a power cut could undo. A tail that nobody
+witnesses for `UNWITNESSED_SECONDS` belongs to an owner that died, or that does not sync: the
+reader then syncs the segment itself, looks again at what the disk holds, and believes that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from store.blocks import RecordBlock
+from store.cache import SegmentCache
+from store.directory import Directory, access_error, sync_file
+from store.errors import CorruptionError, DamageError, FormatError, RangeGone, StoreClosed
+from store.files import Clock, Files
+from store.frames import SEGMENT_HEADER_BYTES, SegmentHeader
+from store.genesis import Genesis
+from store.keys import COUNTER_MAX, Key
+from store.lookup import Lookup
+from store.osfiles import OsFiles, SystemClock
+from store.recovery import Position, is_half_made, read_checkpoints, start_of, start_segment
+from store.replay import apply_frame
+from store.segment import Frame, SegmentFile, read_exactly, segment_name
+from store.state import QueueState, State
+
+UNWITNESSED_SECONDS: Final = 0.1
+LOAD_TRIES_MAX: Final = 20
+LOAD_PAUSE_SECONDS: Final = 0.01
+
+
+class Reader:
+    """A store as of one moment; `refresh` moves it on. Nothing it does disturbs the owner."""
+
+    def __init__(
+        self, path: str, *, files: Files | None = None, clock: Clock | None = None
+    ) -> None:
+        """Open for reading. FormatError or AccessError if there is no store."""
+        self.path = path
+        self._clock = clock or SystemClock()
+        self._files = files or OsFiles()
+        try:
+            self.directory = Directory(self._files, path)
+        except OSError as error:
+            raise access_error(path, error) from error
+        self.state = State()
+        self.store_id = b""
+        self._end = Position(0, 0, 0, 0)
+        self._cache: SegmentCache | None = None
+        self._lookup: Lookup
+        self._waiting_since: tuple[Position, float] | None = None
+        self._closed = False
+        try:
+            self._load()
+            if self._waiting_since is not None:
+                self._clock.sleep(UNWITNESSED_SECONDS)
+                self.refresh()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give every handle back. Twice is fine."""
+        if not self._closed:
+            self._closed = True
+            if self._cache is not None:
+                self._cache.close()
+            self.directory.close()
+
+    # What is there.
+
+    def queues(self) -> dict[str, Genesis]:
+        """Genesis of every queue, as of the last refresh."""
+        return {name: queue.genesis for name, queue in self.state.queues.items()}
+
+    def blocks(
+        self, name: str, first: int = 1, last: int = COUNTER_MAX, *, removed: bool = True
+    ) -> Iterator[RecordBlock]:
+        """Retained records first..last in order, taken or not, as whole blocks.
+
+        With `removed` false only those that are live. A `first` of 1 means the oldest there is;
+        any other that was reclaimed raises RangeGone. CorruptionError where damage is reached.
+        """
+        counter = first
+        while True:
+            queue = self._queue(name)
+            last_known = min(last, queue.genesis.next_counter - 1)
+            if removed:
+                self._check_there(queue, counter if counter > 1 else 0)
+            find = self._lookup.blocks if removed else self._lookup.live_blocks
+            try:
+                for block in find(queue, counter, last_known):
+                    yield block
+                    counter = block.last + 1
+                return
+            except FileNotFoundError:
+                # The owner reclaimed or compacted the segment: read where its records went.
+                self._load()
+
+    def get(self, name: str, counter: int) -> tuple[Key, bytes] | None:
+        """One retained record by its counter, or None."""
+        for block in self.blocks(name, counter, counter):
+            return block.keys()[0], block.payloads()[0]
+        return None
+
+    def follow(self, name: str, first: int = 1, *, pause: float = 0.01) -> Iterator[RecordBlock]:
+        """Records from `first` on, as they are committed, for ever."""
+        counter = first
+        while True:
+            queue = self.state.queues.get(name)
+            if queue is not None and queue.genesis.next_counter > counter:
+                for block in self.blocks(name, counter):
+                    yield block
+                    counter = block.last + 1
+                counter = max(counter, queue.genesis.next_counter)
+            if not self.refresh():
+                self._clock.sleep(pause)
+
+    def seek(self, name: str, time: int) -> int:
+        """Counter of the first retained record put at `time` (ns) or later, else the next one."""
+        while True:
+            try:
+                return self._lookup.counter_at(self._queue(name), time)
+            except FileNotFoundError:
+                self._load()
+
+    def _queue(self, name: str) -> QueueState:
+        self._require_open()
+        queue = self.state.queues.get(name)
+        return queue if queue is not None else QueueState(Genesis(name))
+
+    def _check_there(self, queue: QueueState, wanted: int) -> None:
+        oldest = queue.spans[0].first if queue.spans else queue.genesis.next_counter
+        if 0 < wanted < oldest:
+            raise RangeGone(queue.name, wanted, oldest)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"{self.path}: the reader is closed. Open another one.")
+
+    # Moving on.
+
+    def refresh(self) -> bool:
+        """Apply what has been committed since; returns whether there was anything."""
+        self._require_open()
+        before = self._end
+        try:
+            self._advance()
+        except FileNotFoundError:
+            self._load()
+        return self._end != before
+
+    def _load(self) -> None:
+        """Start from the newest checkpoint. The owner may be at work: look again if files move."""
+        for tries_left in reversed(range(LOAD_TRIES_MAX)):
+            try:
+                self._load_once()
+                self._advance()
+                return
+            except (FileNotFoundError, CorruptionError) as error:
+                if not tries_left:
+                    if isinstance(error, OSError):
+                        raise access_error(self.path, error) from error
+                    raise
+                self._clock.sleep(LOAD_PAUSE_SECONDS)
+
+    def _load_once(self) -> None:
+        directory = self.directory
+        names = directory.names()
+        copies = read_checkpoints(directory, names)
+        state = State()
+        if copies:
+            _, self.store_id, checkpoint = copies[0]
+            state.load(checkpoint)
+            self._end = Position(
+                checkpoint.segment, checkpoint.offset, checkpoint.sequence, checkpoint.last_checksum
+            )
+        elif names.segments and not is_half_made(directory, names):
+            header = self._header_of(names.segments[0])
+            if header is None:
+                path = f"{self.path}/{segment_name(names.segments[0])}"
+                raise CorruptionError(path, 0, "neither checkpoint nor segment header is sound")
+            self.store_id = header.store_id
+            start_segment(state, header)
+            self._end = start_of(header)
+        else:
+            raise FormatError(f"{self.path}: there is no store here. Nothing was changed.")
+        if self._cache is not None:
+            self._cache.close()
+        self.state = state
+        self._cache = SegmentCache(directory, state, self.store_id)
+        self._lookup = Lookup(self.path, state, self._cache.open)
+
+    def _header_of(self, number: int) -> SegmentHeader | None:
+        """A segment's header, or None while there is none that is sound."""
+        try:
+            with self.directory.reading(segment_name(number)) as handle:
+                data = read_exactly(self._files, handle, SEGMENT_HEADER_BYTES, 0)
+            header = SegmentHeader.decode(data)
+        except (DamageError, FileNotFoundError):
+            return None
+        if self.store_id and header.store_id != self.store_id:
+            return None
+        return header
+
+    def _advance(self) -> None:
+        """Apply every frame that something later witnesses, over as many segments as there are."""
+        while True:
+            number = self._end.segment
+            following = self._header_of(number + 1)
+            with self.directory.reading(segment_name(number)) as handle:
+                file = SegmentFile(self._files, handle, number, self.store_id)
+                if following is None:
+                    self._advance_tail(file, self._files.size(handle))
+                    return
+                limit = following.previous_length
+                damage = self._apply(file, limit, following.first_sequence - 1)
+            if damage is not None or self._end.offset != limit:
+                reason = damage.reason if damage is not None else "the segment ends early"
+                path = f"{self.path}/{segment_name(number)}"
+                raise CorruptionError(path, self._end.offset, reason)
+            start_segment(self.state, following)
+            self._end = start_of(following)
+
+    def _advance_tail(self, file: SegmentFile, size: int) -> None:
+        newest, witness = self._look_ahead(file, size)
+        self._apply(file, size, witness)
+        if newest <= witness:
+            self._waiting_since = None
+            return
+        now = self._clock.monotonic()
+        if self._waiting_since is None or self._waiting_since[0] != self._end:
+            self._waiting_since = self._end, now
+        elif now - self._waiting_since[1] >= UNWITNESSED_SECONDS:
+            sync_file(self._files, file.handle, f"{self.path}/{segment_name(file.number)}")
+            self._files.forget_cache(file.handle)
+            newest, _ = self._look_ahead(file, size)
+            self._apply(file, size, newest)
+            self._waiting_since = None
+
+    def _look_ahead(self, file: SegmentFile, limit: int) -> tuple[int, int]:
+        """Sequence of the newest sound frame behind the end, and what those frames witness."""
+        newest = witness = 0
+        try:
+            for frame in self._frames(file, limit):
+                newest = frame.header.sequence
+                witness = max(witness, frame.header.durable_upto)
+        except DamageError:
+            pass
+        return newest, witness
+
+    def _frames(self, file: SegmentFile, limit: int) -> Iterator[Frame]:
+        end = self._end
+        skip = [(start, stop) for n, start, stop in self.state.damage if n == file.number]
+        return file.frames(
+            end.offset, limit, sequence=end.sequence + 1, previous=end.checksum, skip=skip
+        )
+
+    def _apply(self, file: SegmentFile, limit: int, witness: int) -> DamageError | None:
+        """Apply frames up to `witness`; the damage that stopped that, if any, is returned."""
+        try:
+            for frame in self._frames(file, limit):
+                if frame.header.sequence > witness:
+                    break
+                apply_frame(self.state, file.number, frame, None)
+                self._end = Position(file.number, frame.end, frame.header.sequence, frame.checksum)
+        except DamageError as error:
+            return error
+        return None

@@ -1,0 +1,93 @@
+"""Reading a whole segment, damage and all: what is intact, what is not, which counters are there.
+
+The check reports it; quarantine opens with what is left. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from store.blocks import RecordBlock
+from store.errors import DamageError, FormatError
+from store.frames import SEGMENT_HEADER_BYTES
+from store.ranges import RangeSet
+from store.replay import frame_blocks
+from store.segment import Frame, SegmentFile
+
+
+class Survey:
+    """What reading one segment from end to end found."""
+
+    def __init__(self, number: int, end: int) -> None:
+        self.number = number
+        self.end = end
+        self.frame_count = 0
+        self.record_count = 0
+        self.first_sequence: int | None = None
+        self.last_sequence = 0
+        self.last_checksum = 0
+        self.witness = 0
+        """Highest sequence that a sound frame calls durable."""
+        self.seen: dict[str, RangeSet] = {}
+        """Counters of intact records by queue."""
+        self.damage: list[tuple[int, int, str]] = []
+        """(first byte, end byte, reason) of what does not belong to an intact frame."""
+
+    def note(self, frame: Frame) -> None:
+        header = frame.header
+        for _, block in frame_blocks(frame):
+            if isinstance(block, RecordBlock):
+                self.record_count += block.count
+                seen = self.seen.setdefault(block.queue, RangeSet())
+                if block.last - block.first < block.count:
+                    seen.add(block.first, block.last)
+                else:
+                    for counter in block.counters():
+                        seen.add(counter, counter)
+        self.frame_count += 1
+        if self.first_sequence is None:
+            self.first_sequence = header.sequence
+        self.last_sequence, self.last_checksum = header.sequence, frame.checksum
+        self.witness = max(self.witness, header.durable_upto)
+
+    @property
+    def sound(self) -> bool:
+        return not self.damage
+
+
+def survey(file: SegmentFile, start: int, end: int) -> tuple[Survey, Iterator[Frame]]:
+    """Read frames between `start` and `end`; the survey is complete once the frames are used up.
+
+    Frames come in order; behind damage the next intact frame is looked for.
+    """
+    found = Survey(file.number, end)
+    return found, _frames(file, start, end, found)
+
+
+def _frames(file: SegmentFile, start: int, end: int, found: Survey) -> Iterator[Frame]:
+    offset = max(start, SEGMENT_HEADER_BYTES)
+    while offset < end:
+        frames = file.frames(offset, end)
+        try:
+            for frame in frames:
+                found.note(frame)
+                offset = frame.end
+                yield frame
+            return
+        except (DamageError, FormatError) as error:
+            reason = error.reason if isinstance(error, DamageError) else str(error)
+            following = _next_frame(file, offset + 8, end)
+            found.damage.append((offset, following, reason))
+            offset = following
+
+
+def _next_frame(file: SegmentFile, start: int, end: int) -> int:
+    """Offset of the next intact frame, or `end`."""
+    for offset, _ in file.sound_headers(start, end):
+        try:
+            frame = next(file.frames(offset, end))
+            frame_blocks(frame)
+            return offset
+        except (DamageError, FormatError):
+            continue
+    return end

@@ -1,0 +1,241 @@
+"""Every small workload, cut at every point, in every way the disk may be left.
+
+A workload is a start and a few operations. Only its last operation is cut here, because the
+points of the earlier ones belong to shorter workloads. At each point there are all the disks
+that a power cut may leave, and the one that the end of the process leaves; the latter is opened,
+worked on, and loses power as well.
+
+Opening is a pure function of the disk, so a disk that was seen before is judged by what it showed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import product
+from typing import NamedTuple
+
+import pytest
+
+from store import CorruptionError, Key, Log, checkpoints, open_log, recovery
+from store.errors import DamageError
+from store.files import Handle
+from store.segment import Frame, SegmentFile
+from store.state import State
+from tests.support import figures
+from tests.support.clock import ManualClock
+from tests.support.crashes import after_process_crash, crash_points, image_after, power_images
+from tests.support.image import Image
+from tests.support.oracle import (
+    Commit,
+    Found,
+    Model,
+    Record,
+    View,
+    check_names,
+    check_survivors,
+    observe,
+)
+from tests.support.pending import ABSENT
+from tests.support.simfiles import SimFiles
+from tests.support.wrapping import WrappedFiles
+from tests.support.workloads import OPERATIONS, OPTIONS, PATH, STARTS, World, Wrap, start_of
+
+LENGTH = 3
+DEEP_LENGTH = 4
+CHAIN_LENGTH = 2
+ALWAYS_WORK = 16
+DEEP = bool(os.environ.get("FIFOQ_DEEP"))
+SHARDS = tuple(product(STARTS, OPERATIONS))
+
+
+@pytest.fixture(autouse=True)
+def small_and_quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Checkpoints without slack, so that a torn one has tens of states and not thousands."""
+    monkeypatch.setattr(checkpoints, "SLACK_BYTES", 0)
+    logger = logging.getLogger("store")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(level)
+
+
+class Cut(NamedTuple):
+    """One state of one workload; `image` is None for the end of the process."""
+
+    start: str
+    operations: tuple[str, ...]
+    point: int
+    image: int | None
+
+
+class Explorer:
+    """Cuts workloads at every point and judges what is left.
+
+    `states` counts different disks that were opened. With `only` nothing but that one cut is
+    looked at, which is how a failure is run again.
+    """
+
+    def __init__(self, *, wrap: Wrap | None = None, only: Cut | None = None) -> None:
+        self.states = 0
+        self.points = 0
+        self.workloads = 0
+        self.same_as_shorter = 0
+        self._wrap = wrap
+        self._only = only
+        self._seen: dict[int, Found] = {}
+        self._worked: list[Found] = []
+        self._starts = {name: start_of(name, wrap) for name in STARTS}
+
+    def explore(self, start: str, first: tuple[str, ...], length: int) -> None:
+        """All workloads up to that length which begin with `first`."""
+        if not self.cut(start, first):
+            rest = length - len(first)
+            self.same_as_shorter += sum(len(OPERATIONS) ** n for n in range(1, rest + 1))
+        elif len(first) < length:
+            for operation in OPERATIONS:
+                self.explore(start, (*first, operation), length)
+
+    def cut(self, start: str, operations: tuple[str, ...]) -> bool:
+        """Cut the last operation at every point. False if it changed nothing on the disk."""
+        world = self._begin(start, operations)
+        last = OPERATIONS[operations[-1]] if operations else World.open
+        chained = len(operations) <= CHAIN_LENGTH
+        commits = len(world.model.commits)
+
+        def visit(point: int, files: SimFiles) -> None:
+            cut = Cut(start, operations, point, None)
+            self._worked.clear()
+            for number, image in enumerate(power_images(files)):
+                self._check(cut._replace(image=number), image, world.model)
+            if self._only in (None, cut):
+                with reproducible(cut, files.disk.pending):
+                    self._check_end_of_process(cut, world, files, chained)
+
+        point_count = crash_points(lambda _: last(world), visit, files=world.files)
+        self.points += point_count
+        self.workloads += 1
+        return point_count > 1 or len(world.model.commits) != commits
+
+    def _begin(self, start: str, operations: tuple[str, ...]) -> World:
+        before, image = self._starts[start]
+        world = before.on(SimFiles.from_image(image))
+        if operations:
+            world.open()
+        for name in operations[:-1]:
+            OPERATIONS[name](world)
+        return world
+
+    def _check(self, cut: Cut, image: Image, model: Model) -> None:
+        if self._only not in (None, cut):
+            return
+        with reproducible(cut, image):
+            found = self._seen.get(hash(image))
+            if found is None:
+                found = self._seen[hash(image)] = self._look(image)
+                self.states += 1
+            check_survivors(found, model, model.durable)
+
+    def _look(self, image: Image) -> Found:
+        """Rules 6 and 7 take most of the time: once for each different view at a point."""
+        files = SimFiles.from_image(image)
+        found = look(files, image)
+        if DEEP or hash(image) % ALWAYS_WORK == 0 or found not in self._worked:
+            self._worked.append(found)
+            look_again(files, found, lose_power=hash(image) % 2 == 0)
+        return found
+
+    def _check_end_of_process(
+        self, cut: Cut, world: World, files: SimFiles, chained: bool
+    ) -> None:
+        """Open on the live disk, then lose power: at once, and after some work."""
+        after = world.on(after_process_crash(files))
+        after.open()
+        self.states += 1
+        if not chained:
+            return
+        for step in (None, World.put, World.take):
+            if step is not None:
+                step(after)
+            for image in power_images(after.files):
+                self._check(cut, image, after.model)
+
+
+@contextmanager
+def reproducible(cut: Cut, disk: object) -> Iterator[None]:
+    """Say in one line how to see a failure again, and what the disk had been through."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, CutFailed):
+            raise
+        plan = disk.describe() if isinstance(disk, Image) else f"pending: {disk}"
+        raise CutFailed(f"{error!r}\nreproduce: see({cut})\n{plan}") from error
+
+
+class CutFailed(AssertionError):
+    """A cut after which the store did not do as it must."""
+
+
+def see(cut: Cut) -> None:
+    """Run one cut again."""
+    Explorer(only=cut).cut(cut.start, cut.operations)
+
+
+def look(files: SimFiles, image: Image) -> Found:
+    """What the store on this disk shows. Rules 9 and 10, which need no model."""
+    try:
+        log = open_store(files)
+    except CorruptionError as error:
+        assert files.image() == image, "rule 10: damage was reported and something was changed"
+        raise AssertionError(f"a crash is no damage: {error}") from error
+    found = observe(log)
+    check_names(log)
+    return found
+
+
+def look_again(files: SimFiles, first: Found, *, lose_power: bool) -> None:
+    """Open once more, after the process or even the power went; then work. Rules 6 and 7."""
+    if lose_power:
+        files = SimFiles.from_image(image_after(files, lambda _: ABSENT))
+    else:
+        files.process_crash()
+    log = open_store(files)
+    second = observe(log)
+    assert second == first, f"rule 6: opened again it shows {second} instead of {first}"
+    expected = work(log, first)
+    third = observe(open_store(files)).view
+    assert third == expected, f"rule 7: after work it shows {third} instead of {expected}"
+
+
+def open_store(files: SimFiles) -> Log:
+    return open_log(PATH, files=files, clock=ManualClock(), options=OPTIONS)
+
+
+def work(log: Log, found: Found) -> View:
+    """Put, take and close; returns what must be there afterwards."""
+    counter, time = log.queue("a").genesis.next_counter, log.queue("a").genesis.last_put_time
+    record = Record(counter, max(time, log.clock.wall()), b"more work")
+    view = Commit(puts=[("a", record)]).after(found.view)
+    assert log.put("a", [record.payload]) == range(counter, counter + 1)
+    head = next(iter(view.queue("a").records.values()))
+    assert log.take("a") == [(Key(head.counter, head.time), head.payload)]
+    log.close()
+    return Commit(removes=[("a", head.counter)]).after(view)
+
+
+@pytest.mark.parametrize(("start", "first"), SHARDS)
+def test_every_short_workload_survives_every_cut(start: str, first: str) -> None:
+    """All sequences of up to three operations, from a new store and from a used one."""
+    explorer = Explorer()
+    explorer.explore(start, (first,), LENGTH)
+    figures.record(
+        "T1",
+        start=start,
+        first=first,
+        workloads=explorer.workloads + explorer.same_as_shorter,
+        points=explorer.points,
+        states=explorer.states,
+    )

@@ -1,0 +1,261 @@
+"""A store on a simulated disk, its model, and the operations that small workloads are made of.
+
+Each operation tells the model what it is about to do, does it, and tells the model what was
+promised on return. So at any moment in between, the model knows what a crash may leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from store import Log, LogOptions, open_log
+from store.blocks import ACKED, RECORD_WEIGHT
+from store.files import Files
+from tests.support.clock import ManualClock
+from tests.support.image import Image
+from tests.support.oracle import Commit, Found, Model, Record, check_survivors, observe
+from tests.support.simfiles import SimFiles
+
+PATH = "/store"
+BIG_BYTES = 1200
+OPTIONS = LogOptions(fill_bytes=0, reserve_bytes=0)
+STATES: tuple[bytes | None, ...] = (b"first", b"second", None)
+
+Wrap = Callable[[SimFiles], Files]
+
+
+class World:
+    """One store that lives on `files`, and what it promised so far.
+
+    `wrap` stands between the store and its disk. `open` must be called first.
+    """
+
+    def __init__(self, files: SimFiles, *, wrap: Wrap | None = None) -> None:
+        self.files = files
+        self.model = Model()
+        self.clock = ManualClock()
+        self.options = OPTIONS
+        self.wrap = wrap
+        self.serial = 0
+        self.log: Log
+
+    def on(self, files: SimFiles) -> World:
+        """The same story so far on another disk, with no store open there yet."""
+        world = World(files, wrap=self.wrap)
+        world.model = self.model.copy()
+        world.clock.set_wall(self.clock.wall())
+        world.options = self.options
+        world.serial = self.serial
+        return world
+
+    def open(self) -> None:
+        """Open the store after whatever happened to it; it must show what the model allows."""
+        self.log = open_log(
+            PATH,
+            files=self.wrap(self.files) if self.wrap else self.files,
+            clock=self.clock,
+            options=self.options,
+        )
+        self.model.settle(check_survivors(self.found(), self.model, self.model.returned))
+
+    def found(self) -> Found:
+        return observe(self.log)
+
+    # Commits.
+
+    def put(self, *, queue: str = "a", size: int = 0, sync: bool = True) -> None:
+        self._put([(queue, 1)], size=size, sync=sync)
+
+    def put_big(self) -> None:
+        """A record over several sectors."""
+        self.put(size=BIG_BYTES)
+
+    def put_many(self) -> None:
+        """Two records of one queue and one of another in a single commit."""
+        self._put([("a", 2), ("b", 1)])
+
+    def put_os(self) -> None:
+        """A put that the kernel has and the disk may not have."""
+        self.put(sync=False)
+
+    def take(self, *, queue: str = "a", sync: bool = True) -> None:
+        head = next(iter(self.model.now.queue(queue).records.values()), None)
+        if head is not None:
+            self._attempt(Commit(removes=[(queue, head.counter)]))
+        taken = self.log.take(queue, 1, sync=sync)
+        assert [(key.counter, key.timestamp, payload) for key, payload in taken] == (
+            [] if head is None else [head]
+        ), f"take gave {taken}, the head is {head}"
+        if head is not None:
+            self.model.confirm(durable=sync)
+
+    def ack_oldest(self) -> None:
+        self.ack(0)
+
+    def ack_newest(self) -> None:
+        self.ack(-1)
+
+    def ack(self, at: int, *, queue: str = "a", sync: bool = True) -> None:
+        """Remove the live record at that place, whichever it is."""
+        records = list(self.model.now.queue(queue).records.values())
+        if not records:
+            return
+        record = records[at]
+        draft = self.log.draft()
+        weight = len(record.payload) + RECORD_WEIGHT
+        draft.remove(
+            self.log.queue(queue), [(record.counter, record.counter, weight)], reason=ACKED
+        )
+        self._attempt(Commit(removes=[(queue, record.counter)]))
+        self.log.commit(draft, sync=sync)
+        self.model.confirm(durable=sync)
+
+    def lease(self, *, queue: str = "a", sync: bool = True) -> None:
+        """Hand out the oldest record once more."""
+        view = self.model.now.queue(queue)
+        if not view.records:
+            return
+        counter = min(view.records)
+        attempt = view.attempts.get(counter, 0) + 1
+        draft = self.log.draft()
+        draft.lease(self.log.queue(queue), [counter], [attempt], self.clock.wall() + 10**9)
+        self._attempt(Commit(leases=[(queue, counter, attempt)]))
+        self.log.commit(draft, sync=sync)
+        self.model.confirm(durable=sync)
+
+    def set_state(self, *, name: str = "s", sync: bool = True) -> None:
+        """Set a state to its next value; every third time that deletes it."""
+        now = self.model.now.states.get(name)
+        value = STATES[(STATES.index(now) + 1) % len(STATES)]
+        draft = self.log.draft()
+        draft.set_states([(name, value)])
+        self._attempt(Commit(states=[(name, value)]))
+        self.log.commit(draft, sync=sync)
+        self.model.confirm(durable=sync)
+
+    def configure(self, *, queue: str = "a", sync: bool = True) -> None:
+        self.serial += 1
+        configuration = f"configuration {self.serial}".encode()
+        draft = self.log.draft()
+        draft.configure(self.log.queue(queue), configuration)
+        self._attempt(Commit(configurations=[(queue, configuration)]))
+        self.log.commit(draft, sync=sync)
+        self.model.confirm(durable=sync)
+
+    def restore(self, queue: str, record: Record, *, sync: bool = True) -> None:
+        """Put a record that was removed back at its place."""
+        draft = self.log.draft()
+        draft.move(self.log.queue(queue), [record.counter], [record.time], [record.payload])
+        self._attempt(Commit(puts=[(queue, record)], restores=True))
+        self.log.commit(draft, sync=sync)
+        self.model.confirm(durable=sync)
+
+    # Upkeep. What these write is no commit of the model's: nothing that is visible changes.
+
+    def seal(self) -> None:
+        self.log.seal()
+
+    def flush(self) -> None:
+        self.log.flush()
+        self.model.confirm(durable=True)
+
+    def rotate(self) -> None:
+        self.log.rotate()
+        self.model.confirm(durable=True)
+
+    def checkpoint(self) -> None:
+        self.log.checkpoint()
+        self.model.confirm(durable=True)
+
+    def compact(self) -> None:
+        self.log.compact()
+
+    # Ends and beginnings.
+
+    def reopen(self) -> None:
+        """Close and open."""
+        self.log.close()
+        self.model.confirm(durable=True)
+        self.open()
+
+    def crash(self) -> None:
+        """End the process and open again; the disk keeps running."""
+        self.files.process_crash()
+        self.open()
+
+    def _put(self, counts: Sequence[tuple[str, int]], *, size: int = 0, sync: bool = True) -> None:
+        draft = self.log.draft()
+        commit = Commit()
+        firsts = []
+        for name, count in counts:
+            queue = self.log.queue(name)
+            counter, time = queue.genesis.next_counter, queue.genesis.last_put_time
+            time = max(time, self.clock.wall())
+            payloads = [self._payload(size) for _ in range(count)]
+            commit.puts += [
+                (name, Record(counter + i, time, payload)) for i, payload in enumerate(payloads)
+            ]
+            firsts.append((draft.put(queue, payloads), counter))
+        for first, counter in firsts:
+            assert first == counter, f"counter {first} was given out, {counter} is next"
+        self._attempt(commit)
+        self.log.commit(draft, sync=sync)
+        self.model.confirm(durable=sync)
+
+    def _payload(self, size: int) -> bytes:
+        self.serial += 1
+        return b"record %d " % self.serial + bytes(range(1, 256)) * (size // 255)
+
+    def _attempt(self, commit: Commit) -> None:
+        self.clock.advance(seconds=0.001)
+        self.model.attempt(commit)
+
+
+OPERATIONS: dict[str, Callable[[World], None]] = {
+    "put": World.put,
+    "put_big": World.put_big,
+    "put_many": World.put_many,
+    "put_os": World.put_os,
+    "take": World.take,
+    "ack_oldest": World.ack_oldest,
+    "ack_newest": World.ack_newest,
+    "lease": World.lease,
+    "set_state": World.set_state,
+    "seal": World.seal,
+    "flush": World.flush,
+    "rotate": World.rotate,
+    "checkpoint": World.checkpoint,
+    "compact": World.compact,
+    "reopen": World.reopen,
+    "crash": World.crash,
+}
+
+PREPARATIONS: dict[str, Callable[[World], None]] = {**OPERATIONS, "configure": World.configure}
+
+STARTS: dict[str, tuple[str, ...]] = {
+    "empty": (),
+    "used": (
+        "put",
+        "configure",
+        "put_many",
+        "set_state",
+        "put_big",
+        "rotate",
+        "ack_newest",
+        "lease",
+        "put_os",
+    ),
+}
+"""What was done to a store before a workload begins; then it was closed."""
+
+
+def start_of(name: str, wrap: Wrap | None = None) -> tuple[World, Image]:
+    """A story that ended with a close, and the disk it left."""
+    world = World(SimFiles(), wrap=wrap)
+    if STARTS[name]:
+        world.open()
+        for operation in STARTS[name]:
+            PREPARATIONS[operation](world)
+        world.log.close()
+        world.model.confirm(durable=True)
+    return world, world.files.image()
