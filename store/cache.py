@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import suppress
 from typing import Final
 
 from store.directory import Directory
@@ -13,17 +14,23 @@ from store.segment import SegmentFile
 from store.state import State
 
 OPEN_SEGMENTS_MAX: Final = 8
+SAVE_BYTES_MIN: Final = 1 << 20
+"""An index built from less than this is built again next time; that is cheaper than a sync."""
 
 
 class SegmentCache:
     """Gives a segment's file and its index, complete up to the length that the state knows."""
 
-    def __init__(self, directory: Directory, state: State, store_id: bytes) -> None:
+    def __init__(
+        self, directory: Directory, state: State, store_id: bytes, *, saves: bool = False
+    ) -> None:
+        """With `saves`, which is the owner's, an index that had to be built is kept on disk."""
         self._directory = directory
         self._state = state
         self._store_id = store_id
         self._files: OrderedDict[int, SegmentFile] = OrderedDict()
         self._indexes: dict[int, SegmentIndex] = {}
+        self._saves = saves
         self._tail = 0
 
     def open(self, number: int) -> tuple[SegmentFile, SegmentIndex]:
@@ -49,11 +56,15 @@ class SegmentCache:
         length = self._state.segments[number].length
         if index is None or index.length > length:
             index = SegmentIndex(SEGMENT_HEADER_BYTES)
-        if index.length < length:
+        behind = length - index.length
+        if behind > 0:
             skip = [(start, end) for n, start, end in self._state.damage if n == number]
             for frame in file.frames(index.length, length, skip=skip):
                 extend_index(index, frame)
             index.length = length
+            if self._saves and behind >= SAVE_BYTES_MIN and number != self._tail:
+                with suppress(OSError):
+                    self._directory.write_index(index, number, self._store_id)
         self._indexes[number] = index
         return index
 

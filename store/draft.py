@@ -47,7 +47,7 @@ class Plan:
         self.index = index
         self.genesis: Genesis = copy.copy(queue.genesis)
         self.puts: list[tuple[int, int, int]] = []
-        self.removed = RangeSet()
+        self.removed: RangeSet | None = None
         self.restored: list[int] = []
 
     def live_in(self, first: int, last: int) -> int:
@@ -59,17 +59,22 @@ class Plan:
             count += max(0, min(last, stop) - max(first, start) + 1)
         return count
 
+    def all_removed(self) -> RangeSet:
+        """Counters that the draft removes or skips; made when there are any."""
+        if self.removed is None:
+            self.removed = RangeSet()
+        return self.removed
+
     def finish(self) -> None:
         """Settle the floor, once every block is in."""
         genesis, queue = self.genesis, self.queue
         expected = queue.genesis.next_counter
-        gone = self.removed
         for first, last, _ in self.puts:
             if first > expected:
-                gone.add(expected, first - 1)
+                self.all_removed().add(expected, first - 1)
             expected = last + 1
-        if gone:
-            genesis.floor = queue.floor_after(gone)
+        if self.removed is not None:
+            genesis.floor = queue.floor_after(self.removed)
         for counter in self.restored:
             genesis.floor = min(genesis.floor, counter - 1)
 
@@ -194,12 +199,13 @@ class Draft:
         """
         plan = self._plan(queue)
         time = self.now if time is None else time
+        removed = plan.all_removed()
         count = 0
         weight_total = 0
         for first, last, weight in ranges:
-            for start, stop in plan.removed.missing(first, last):
+            for start, stop in removed.missing(first, last):
                 count += plan.live_in(start, stop)
-            plan.removed.add(first, last)
+            removed.add(first, last)
             weight_total += weight
         self._add(encode_removed(ranges, queue=plan.index, time=time, reason=reason))
         self._effects.append(_Remove(queue, ranges, reason, time))

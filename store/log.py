@@ -87,7 +87,7 @@ class Log:
         self.checksum = recovered.end.checksum
         self.durable_upto = recovered.end.sequence
         self.tail = tail
-        self.cache = SegmentCache(directory, self.state, self.store_id)
+        self.cache = SegmentCache(directory, self.state, self.store_id, saves=True)
         self.lookup = Lookup(self.path, self.state, self.cache.open)
         self.checkpoints = Checkpoints(
             directory, recovered.checkpoint_number, recovered.checkpoint_name
@@ -97,6 +97,7 @@ class Log:
         self._covering: list[QueueState] = []
         self._sealed = True
         self._keeping_house = False
+        self.cache.tail_index(tail.file.number)
         directory.files.watch_fork(self._after_fork)
 
     def __enter__(self) -> Log:
@@ -143,7 +144,7 @@ class Log:
         if self._make_room(size, reserve=not draft.puts):
             self._append(draft, genesis)
             if sync:
-                self.flush()
+                self.sync_tail()
         elif draft.holds_records or draft.sets_states:
             raise DiskFull(
                 f"{self.path}: no space for a frame of {size} bytes. Nothing of it was stored. "
@@ -250,6 +251,11 @@ class Log:
     def flush(self) -> None:
         """Make every frame so far durable. DurabilityError: the log has failed."""
         self.require_open()
+        self.sync_tail()
+        self._keep_house()
+
+    def sync_tail(self) -> None:
+        """Sync what was written; everything up to here counts as durable then."""
         try:
             self.tail.sync()
         except BaseException:

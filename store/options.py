@@ -32,7 +32,7 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     segment_bytes: int = 64 << 20
     segment_records: int = 1_000_000
     segment_seconds: float = 24 * 3600
-    checkpoint_bytes: int = 8 << 20
+    checkpoint_bytes: int = 2 << 20
     fill_bytes: int = 256 << 10
     reserve_bytes: int = 512 << 10
     retention: Retention = Retention()

@@ -27,6 +27,8 @@ logger = logging.getLogger("store")
 
 CHECKPOINT_RATIO: Final = 4
 """A checkpoint is due only after this many times its own size of log."""
+UNSYNCED_FACTOR: Final = 16
+"""How much longer a checkpoint is put off while commits are not synced."""
 _NANOSECONDS: Final = 1_000_000_000
 
 
@@ -52,7 +54,7 @@ def rotate(log: Log) -> None:
     """Go on in a new segment. The old one is durable first and keeps its reserve until then."""
     if log.tail.empty and not log.tail.closed:
         return
-    log.flush()
+    log.sync_tail()
     old = log.tail
     log.tail = new_segment(log)
     log.state.emptied.add(old.file.number)
@@ -114,7 +116,7 @@ def write_index(log: Log, number: int) -> None:
 
 def write_checkpoint(log: Log, *, clean: bool = False) -> None:
     """Make the log durable and write its state; then unlink what nothing needs any more."""
-    log.flush()
+    log.sync_tail()
     state = log.state
     checkpoint = Checkpoint(
         number=log.checkpoints.number + 1,
@@ -148,9 +150,9 @@ def write_checkpoint(log: Log, *, clean: bool = False) -> None:
 def housework_due(log: Log) -> bool:
     if log.state.emptied:
         return True
-    return log.since_checkpoint >= max(
-        log.options.checkpoint_bytes, CHECKPOINT_RATIO * log.checkpoints.size
-    )
+    interval = max(log.options.checkpoint_bytes, CHECKPOINT_RATIO * log.checkpoints.size)
+    # A checkpoint needs a synced log; while nobody syncs, it is not worth a sync of its own.
+    return log.since_checkpoint >= interval * (UNSYNCED_FACTOR if log.tail.dirty else 1)
 
 
 def keep_house(log: Log) -> None:
@@ -293,10 +295,10 @@ def _move_block(draft: Draft, queue: QueueState, block: RecordBlock, budget: int
 
 def finish(log: Log) -> None:
     """Leave a clean end: everything durable and witnessed, nothing to scan on the next open."""
-    log.flush()
+    log.sync_tail()
     log.seal()
     log.tail.trim()
-    log.flush()
+    log.sync_tail()
     for queue in log.state.queues.values():
         # Nobody can have seen a counter that is not durable by now.
         queue.genesis.reserved_upto = queue.reserved_durable = 0

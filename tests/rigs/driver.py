@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.rigs.events import Channel, Event, Exited, Job, Started
+from tests.rigs.events import Channel, Event, Exited, Failed, Job, Started
 from tests.rigs.oracle import Oracle
 
 ROOT = Path(__file__).parents[2]
@@ -51,7 +51,10 @@ class Writers:
         self._pid = started.pid
 
     def listen(self, oracle: Oracle, seconds: float, *, after: type[Event] = Started) -> None:
-        """Listen for `seconds`, counted from the first event of type `after`; or to the end."""
+        """Listen for `seconds`, counted from the first event of type `after`.
+
+        Stops early where the writer fails or ends.
+        """
         deadline = time.monotonic() + seconds if after is Started else None
         while True:
             if deadline is None:
@@ -68,10 +71,10 @@ class Writers:
                 self._pid = 0
                 return
             oracle.hear(event)
+            if left == 0.0 or isinstance(event, Failed):
+                return
             if deadline is None and isinstance(event, after):
                 deadline = time.monotonic() + seconds
-            elif left == 0.0:
-                return
 
     def hear_all(self, oracle: Oracle) -> None:
         """Hear what the writer has said up to now, without waiting for more."""

@@ -189,7 +189,11 @@ class Channel:
         return _events.decode(data) if data else None
 
     def job(self) -> Job | None:
-        data = self.end.recv(MESSAGE_BYTES_MAX)
+        """The next job; None when the other side hangs up."""
+        try:
+            data = self.end.recv(MESSAGE_BYTES_MAX)
+        except ConnectionResetError:
+            return None
         return _jobs.decode(data) if data else None
 
     def close(self) -> None:

@@ -7,10 +7,12 @@ itself. Either way the store is opened by the process that will be killed.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import accumulate
 from random import Random
 
@@ -65,7 +67,8 @@ class RigFiles(OsFiles):
         self._paths: dict[Handle, str] = {}
 
     def make_dir(self, path: str) -> None:
-        self._report(Made(os.path.dirname(path), os.path.basename(path)))
+        if not os.path.lexists(path):
+            self._report(Made(os.path.dirname(path), os.path.basename(path)))
         super().make_dir(path)
 
     def open_dir(self, path: str) -> Handle:
@@ -361,14 +364,18 @@ def serve(channel: Channel) -> None:
         if pid == 0:
             try:
                 run(job, channel)
+                # Whoever kills us by number must not find another process under it.
+                channel.job()
             finally:
                 # Nothing of the parent's is ours to clean up, and the store is left as it is.
                 os._exit(0)
         _, status = os.waitpid(pid, 0)
-        channel.send(Exited(status))
+        with suppress(BrokenPipeError):
+            channel.send(Exited(status))
 
 
 def main(arguments: list[str]) -> None:
+    logging.getLogger("store").addHandler(logging.NullHandler())
     channel = Channel.of_descriptor(int(arguments[0]))
     if arguments[1:]:
         run(msgspec.json.decode(arguments[1], type=Job), channel)

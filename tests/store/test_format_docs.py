@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import struct
 from array import array
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -23,7 +22,6 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/format.md").read_text()
 STORE_ID = bytes(range(16, 32))
 CHECK = check_function(checksum.CRC32C)
-MAGICS = {"magic"}
 
 Row = list[str]
 
@@ -422,9 +420,9 @@ def test_objects_have_the_names_of_the_page(struct_type: type[msgspec.Struct]) -
 
 
 def test_genesis_has_the_default_for_a_missing_field_and_ignores_further_ones() -> None:
-    decode: Callable[[bytes], list[genesis.Genesis]] = lambda data: genesis.decode_genesis(  # noqa: E731
-        memoryview(data), len(data)
-    )
+    def decode(data: bytes) -> list[genesis.Genesis]:
+        return genesis.decode_genesis(memoryview(data), len(data))
+
     assert decode(msgspec.msgpack.encode([["orders"]])) == [genesis.Genesis("orders")]
     whole = msgspec.to_builtins(genesis.Genesis("orders", queue_size=3))
     assert decode(msgspec.msgpack.encode([[*whole, "from later"]]))[0].queue_size == 3

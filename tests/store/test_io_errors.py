@@ -9,10 +9,13 @@ alone until somebody opens the store anew.
 from __future__ import annotations
 
 import errno
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from random import Random
+from typing import Literal
 
 import pytest
 
@@ -29,7 +32,7 @@ from store import (
 )
 from store.blocks import ACKED, records_weight
 from tests.support.clock import ManualClock
-from tests.support.crashes import after_process_crash, image_after
+from tests.support.crashes import after_process_crash, crash_points, image_after
 from tests.support.disk import SyncFailure
 from tests.support.faulty import ERRORS, Fault, FaultyFiles
 from tests.support.figures import record
@@ -43,6 +46,12 @@ OPTIONS = LogOptions(fill_bytes=512, reserve_bytes=512, checkpoint_bytes=4096)
 SYNCS = ("datasync", "sync_dir")
 HARMLESS = {"close", "pread", "size", "open", "list_dir"}
 GOES_ON = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENOMEM}
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of runs warn of thousands of things."""
+    monkeypatch.setattr(logging.getLogger("store"), "disabled", True)
 
 
 class Over(Exception):
@@ -82,6 +91,8 @@ class Run:
         self.ledger = Ledger()
         self.log: Log | None = None
         self.refusals: Counter[str] = Counter()
+        self.under_way: Change | None = None
+        self.failed = False
 
     # Opening and closing.
 
@@ -225,6 +236,7 @@ class Run:
 
     def _commit(self, call: Callable[[], object], change: Change | None, sync: bool) -> None:
         log = self._log
+        self.under_way = change
         try:
             with self._counting_errors():
                 call()
@@ -235,6 +247,8 @@ class Run:
             assert log.status is Status.FAILED
             self.ledger.doubted(change)
             raise Over from None
+        finally:
+            self.under_way = None
         if change is not None:
             self.ledger.committed(change, durable=sync)
         elif sync:
@@ -351,6 +365,7 @@ def go(run: Run, scenario: Callable[[Run], None] = reference_run) -> None:
         scenario(run)
     except Over:
         if run.log is not None:
+            run.failed = True
             run.check_refusal()
     run.files.heal()
     for image in some_power_images(run.disk):
@@ -359,15 +374,14 @@ def go(run: Run, scenario: Callable[[Run], None] = reference_run) -> None:
 
 
 def some_power_images(disk: SimFiles) -> Iterator[Image]:
-    """Nothing pending survives, all of it does, and three draws."""
+    """Nothing pending survives, all of it does, and one draw."""
     if not disk.disk.pending:
         yield disk.disk.image()
         return
     yield image_after(disk, lambda operation: ABSENT)
     yield image_after(disk, done)
-    for seed in range(3):
-        random = Random(seed)
-        yield image_after(disk, lambda operation, r=random: random_outcome(operation, r))
+    random = Random(disk.op_count)
+    yield image_after(disk, partial(random_outcome, random=random))
 
 
 def reopen(disk: SimFiles, ledger: Ledger, *, power_lost: bool = False) -> None:
@@ -395,3 +409,154 @@ def calls_of(scenario: Callable[[Run], None]) -> list[str]:
     run.disk.before_op = note
     scenario(run)
     return names
+
+
+def error_name(error: int | Literal["short"]) -> str:
+    return error if error == "short" else errno.errorcode[error]
+
+
+def faults_at(call: int, name: str, error: int | Literal["short"]) -> Iterator[Fault]:
+    """The ways in which one call fails with one error."""
+    if error == "short" and name not in ("pread", "pwrite"):
+        return
+    ways = list(SyncFailure)
+    if name != "datasync":
+        ways = [SyncFailure.LOST]
+    elif error != errno.EIO:
+        ways = [ways[call % len(ways)]]
+    for for_ever in (False, True):
+        for way in ways:
+            yield Fault(at=call, error=error, for_ever=for_ever, sync_failure=way, seed=call)
+    if name == "pwrite" and error != "short":
+        yield Fault(at=call, error=error, partial=True, seed=call)
+
+
+@pytest.mark.parametrize("error", [*ERRORS, "short"], ids=error_name)
+def test_every_call_of_the_reference_run_may_fail(error: int | Literal["short"]) -> None:
+    """Call by call, once and for ever: nothing confirmed is lost, nothing refused is there."""
+    names = calls_of(reference_run)
+    assert 150 <= len(names) <= 400
+    outcomes: Counter[str] = Counter()
+    for call, name in enumerate(names):
+        for fault in faults_at(call, name, error):
+            run = Run(fault)
+            try:
+                go(run)
+                check_classes(run, fault)
+            except BaseException as failure:
+                failure.add_note(f"{name}: {fault}")
+                raise
+            outcomes["runs"] += 1
+            outcomes["failed"] += run.failed
+            outcomes.update(run.refusals)
+    record("io_errors", error=error_name(error), calls=len(names), **outcomes)
+
+
+def check_classes(run: Run, fault: Fault) -> None:
+    """C7 and C8: which error leads to what, where a single call failed."""
+    raised = set(run.refusals)
+    if fault.error == "short":
+        assert not raised
+        assert not run.failed
+    elif fault.for_ever:
+        # What follows the first failed call fails as well, so anything of ours may come out.
+        return
+    elif run.files.struck in SYNCS:
+        assert raised <= {"DurabilityError"}
+        assert raised or run.failed
+    elif fault.error in GOES_ON:
+        assert not run.failed
+        assert raised <= {"DiskFull", "AccessError"}
+        if fault.error in (errno.EMFILE, errno.ENOMEM):
+            assert raised <= {"AccessError"}
+    elif run.files.struck in ("pwrite", "truncate"):
+        assert run.failed or raised
+
+
+def small_run(run: Run) -> None:
+    """A store is made, used, closed, opened and used again, in about 60 calls."""
+    run.open()
+    run.put("a", b"a1", b"a2" * 300)
+    run.put("b", b"b1", sync=False)
+    run.take("a", 1)
+    run.upkeep(lambda log: log.rotate(), makes_durable=True)
+    run.put("a", b"a3", sync=False)
+    run.set_states(("x", b"1"))
+    run.take("b", 1)
+    run.close()
+
+
+def check_failing_recoveries(*, step: int) -> Counter[str]:
+    """Crash at each `step`-th state of the small run; then let each `step`-th call of opening fail.
+
+    Whether that open succeeds or not, one without faults finds what was promised.
+    """
+    counts: Counter[str] = Counter()
+    run = Run()
+
+    def visit(index: int, disk: SimFiles) -> None:
+        if index % step:
+            return
+        ledger = run.ledger.at_crash(run.under_way)
+        counts["crash states"] += 1
+        found = [(after_process_crash(disk), ledger)]
+        lenient = Ledger()
+        lenient.possible = [*run.ledger.possible, *ledger.possible]
+        lenient.doubtful = True
+        found += [(SimFiles.from_image(image), lenient) for image in some_power_images(disk)]
+        for start, promised in found:
+            counts["failed opens"] += fail_each_call_of_opening(start, promised, index % step, step)
+
+    crash_points(lambda disk: small_run(run), visit, files=run.disk)
+    return counts
+
+
+def fail_each_call_of_opening(disk: SimFiles, ledger: Ledger, first: int, step: int) -> int:
+    """Returns how many opens were tried."""
+    count = 0
+    for error in (errno.EIO, errno.ENOSPC, errno.EMFILE):
+        for for_ever in (False, True):
+            call = first
+            while open_with(disk.copy(), ledger, Fault(at=call, error=error, for_ever=for_ever)):
+                call += step
+                count += 1
+    return count
+
+
+def open_with(disk: SimFiles, ledger: Ledger, fault: Fault) -> bool:
+    """Open with a fault, crash, open without; returns whether the fault was met."""
+    disk.op_log = []
+    files = WatchedFiles(disk, fault)
+    promised = ledger
+    try:
+        log = open_log(PATH, files=files, clock=ManualClock(), options=OPTIONS)
+    except FifoqError as error:
+        assert not disk._handles, "a failed open left handles open"
+        if isinstance(error, DurabilityError):
+            promised = Ledger()
+            promised.possible, promised.doubtful = ledger.possible, True
+    else:
+        files.heal()
+        found = contents_of(log)
+        ledger.check(found)
+        promised = Ledger()
+        promised.found(found)
+    try:
+        reopen(after_process_crash(disk), promised)
+    except BaseException as failure:
+        failure.add_note(f"{files.struck}: {fault}")
+        raise
+    return files.fired > 0
+
+
+def test_opening_after_a_crash_may_fail_at_any_call() -> None:
+    """A sample of the pairs: crash at state j, then fail call k of the recovery."""
+    counts = check_failing_recoveries(step=7)
+    record("io_errors_in_recovery", **counts)
+
+
+@pytest.mark.deep
+def test_opening_after_any_crash_may_fail_at_any_call() -> None:
+    """Every pair: crash at state j, then fail call k of the recovery."""
+    counts = check_failing_recoveries(step=1)
+    record("io_errors_in_every_recovery", **counts)

@@ -113,6 +113,17 @@ class Ledger:
             self._add(change)
         self.doubtful = True
 
+    def at_crash(self, under_way: Change | None) -> Ledger:
+        """What may be found if the process ends now, in the middle of that commit."""
+        ledger = Ledger()
+        ledger.possible = self.possible.copy()
+        ledger.doubtful = self.doubtful
+        if under_way is not None:
+            if not self.doubtful:
+                ledger.possible = [self.newest]
+            ledger.doubted(under_way)
+        return ledger
+
     def sure(self) -> None:
         """Everything so far is durable."""
         self.possible = [self.newest]

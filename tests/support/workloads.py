@@ -7,6 +7,7 @@ promised on return. So at any moment in between, the model knows what a crash ma
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from store import Log, LogOptions, open_log
 from store.blocks import ACKED, RECORD_WEIGHT
@@ -18,7 +19,6 @@ from tests.support.simfiles import SimFiles
 
 PATH = "/store"
 BIG_BYTES = 1200
-OPTIONS = LogOptions(fill_bytes=0, reserve_bytes=0)
 STATES: tuple[bytes | None, ...] = (b"first", b"second", None)
 
 Wrap = Callable[[SimFiles], Files]
@@ -30,21 +30,22 @@ class World:
     `wrap` stands between the store and its disk. `open` must be called first.
     """
 
-    def __init__(self, files: SimFiles, *, wrap: Wrap | None = None) -> None:
+    def __init__(
+        self, files: SimFiles, *, options: LogOptions, wrap: Wrap | None = None
+    ) -> None:
         self.files = files
         self.model = Model()
         self.clock = ManualClock()
-        self.options = OPTIONS
+        self.options = options
         self.wrap = wrap
         self.serial = 0
         self.log: Log
 
     def on(self, files: SimFiles) -> World:
         """The same story so far on another disk, with no store open there yet."""
-        world = World(files, wrap=self.wrap)
+        world = World(files, options=self.options, wrap=self.wrap)
         world.model = self.model.copy()
         world.clock.set_wall(self.clock.wall())
-        world.options = self.options
         world.serial = self.serial
         return world
 
@@ -232,29 +233,40 @@ OPERATIONS: dict[str, Callable[[World], None]] = {
 
 PREPARATIONS: dict[str, Callable[[World], None]] = {**OPERATIONS, "configure": World.configure}
 
-STARTS: dict[str, tuple[str, ...]] = {
-    "empty": (),
-    "used": (
-        "put",
-        "configure",
-        "put_many",
-        "set_state",
-        "put_big",
-        "rotate",
-        "ack_newest",
-        "lease",
-        "put_os",
+class Start(NamedTuple):
+    """What was done to a store before a workload begins; then it was closed."""
+
+    options: LogOptions
+    operations: tuple[str, ...]
+
+
+STARTS = {
+    "empty": Start(LogOptions(fill_bytes=0, reserve_bytes=0), ()),
+    "used": Start(
+        LogOptions(fill_bytes=256, reserve_bytes=128),
+        (
+            "put",
+            "configure",
+            "put_many",
+            "set_state",
+            "put_big",
+            "rotate",
+            "ack_newest",
+            "lease",
+            "put_os",
+        ),
     ),
 }
-"""What was done to a store before a workload begins; then it was closed."""
+"""Beginnings of workloads. Little is written ahead, so that few sectors can be torn."""
 
 
 def start_of(name: str, wrap: Wrap | None = None) -> tuple[World, Image]:
     """A story that ended with a close, and the disk it left."""
-    world = World(SimFiles(), wrap=wrap)
-    if STARTS[name]:
+    start = STARTS[name]
+    world = World(SimFiles(), options=start.options, wrap=wrap)
+    if start.operations:
         world.open()
-        for operation in STARTS[name]:
+        for operation in start.operations:
             PREPARATIONS[operation](world)
         world.log.close()
         world.model.confirm(durable=True)
