@@ -78,6 +78,16 @@ class SegmentCache:
         self._tail = number
         self._indexes[number] = SegmentIndex(SEGMENT_HEADER_BYTES)
 
+    def end_tail(self, number: int) -> SegmentIndex | None:
+        """A segment takes no more frames: its index is handed over and kept only while it is open.
+
+        None if there is none at hand.
+        """
+        index = self._indexes.get(number)
+        if number not in self._files:
+            self._indexes.pop(number, None)
+        return index
+
     def forget(self, number: int) -> None:
         file = self._files.pop(number, None)
         if file is not None:

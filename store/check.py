@@ -22,7 +22,7 @@ from store.ranges import RangeSet
 from store.reader import Reader
 from store.recovery import find_store_id, read_checkpoints
 from store.replay import extend_index
-from store.segment import SegmentFile, segment_name
+from store.segment import SegmentFile, index_name, segment_name
 from store.state import QueueState, State
 from store.survey import Survey, survey
 
@@ -190,6 +190,8 @@ def _survey_one(
     rebuilt = SegmentIndex(SEGMENT_HEADER_BYTES)
     stored = directory.read_index(file.number, file.store_id)
     matches = "none" if stored is None else "sound"
+    if stored is None and file.number in directory.names().indexes:
+        report.warnings.append(f"{index_name(file.number)}: damaged; it is built again when needed")
     for frame in frames:
         extend_index(rebuilt, frame)
         if stored is not None and frame.end == stored.length and stored.queues != rebuilt.queues:
@@ -198,7 +200,7 @@ def _survey_one(
         if not file.is_zero(offset, end) or end < length:
             report.damage.append(Damage(name, offset, end, reason))
     if matches == "wrong":
-        report.damage.append(Damage(f"{file.number:020}.idx", 0, 0, "does not fit the segment"))
+        report.damage.append(Damage(index_name(file.number), 0, 0, "does not fit the segment"))
     place = state.segments.get(file.number)
     live = place.live_count if place is not None else 0
     report.segments.append(

@@ -94,7 +94,7 @@ class Log:
         )
         self.since_checkpoint = 0
         self.doomed = list(recovered.leftovers)
-        self._covering: list[QueueState] = []
+        self._covering: set[QueueState] = set()
         self._sealed = True
         self._keeping_house = False
         self.cache.tail_index(tail.file.number)
@@ -182,7 +182,7 @@ class Log:
                 place.record_frame_bytes += len(frame)
             if index is not None:
                 index.length = tail.length
-            self._covering += [plan.queue for plan in draft.plans.values()]
+            self._covering.update(plan.queue for plan in draft.plans.values())
             self.state.unlogged.clear()
         except BaseException:
             # The frame is in the file but not in the state: only a reopen brings them together.

@@ -48,6 +48,7 @@ def open_log(
     is not is copied aside and listed in `Log.quarantine`.
     """
     files = files or OsFiles()
+    path = path.rstrip("/") or "/"
     try:
         Directory.make(files, path)
         directory = Directory(files, path)

@@ -106,7 +106,7 @@ def retire(log: Log, tail: Tail) -> None:
 
 def write_index(log: Log, number: int) -> None:
     """Write a segment's index if it is at hand; without one it is built on the next use."""
-    index = log.cache.tail_index(number)
+    index = log.cache.end_tail(number)
     if index is not None:
         log.directory.write_index(index, number, log.store_id)
 

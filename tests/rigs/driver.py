@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -62,33 +63,36 @@ class Writers:
             else:
                 left = max(0.0, deadline - time.monotonic())
             try:
-                event = self._channel.event(left)
+                event = self._hear(oracle, left)
             except TimeoutError:
                 assert deadline is not None, "the writer hangs"
                 return
-            assert event is not None, "the process that starts writers is gone"
-            if isinstance(event, Exited):
-                self._pid = 0
-                return
-            oracle.hear(event)
-            if left == 0.0 or isinstance(event, Failed):
+            if left == 0.0 or isinstance(event, Failed | Exited):
                 return
             if deadline is None and isinstance(event, after):
                 deadline = time.monotonic() + seconds
 
     def hear_all(self, oracle: Oracle) -> None:
         """Hear what the writer has said up to now, without waiting for more."""
-        self.listen(oracle, 0.0)
+        with suppress(TimeoutError):
+            while self._pid:
+                self._hear(oracle, 0.0)
+
+    def _hear(self, oracle: Oracle, timeout_seconds: float) -> Event:
+        event = self._channel.event(timeout_seconds)
+        assert event is not None, "the process that starts writers is gone"
+        if isinstance(event, Exited):
+            self._pid = 0
+        oracle.hear(event)
+        return event
 
     def kill(self, oracle: Oracle) -> bool:
         """Kill the writer and hear the rest; whether it was still alive."""
         alive = bool(self._pid)
         if alive:
             os.kill(self._pid, signal.SIGKILL)
-            while not isinstance(event := self._channel.event(SILENCE_SECONDS_MAX), Exited):
-                assert event is not None, "the process that starts writers is gone"
-                oracle.hear(event)
-            self._pid = 0
+            while self._pid:
+                self._hear(oracle, SILENCE_SECONDS_MAX)
         oracle.crashed()
         return alive
 

@@ -109,7 +109,7 @@ BODY = DATA[CHECKPOINT_HEADER_BYTES:]
 
 def test_a_sound_checkpoint_of_a_newer_format_is_refused_as_such() -> None:
     assert decode_checkpoint(resealed(BODY)) == (STORE_ID, CHECKPOINT)
-    with pytest.raises(FormatError, match="checkpoint format 2 .* Nothing was changed"):
+    with pytest.raises(FormatError, match=r"checkpoint format 2 .* Nothing was changed"):
         decode_checkpoint(resealed(BODY, version=2))
     with pytest.raises(FormatError, match="0x0201"):
         decode_checkpoint(resealed(BODY, order=0x0201))

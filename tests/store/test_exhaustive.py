@@ -11,16 +11,16 @@ Opening is a pure function of the disk, so a disk that was seen before is judged
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from zlib import crc32
 
 import pytest
 
-from store import CorruptionError, Key, Log, LogOptions, checkpoints, open_log, recovery
+from store import CorruptionError, Key, Log, LogOptions, checkpoints, open_log
+from store.draft import Draft, _Put
 from store.errors import DamageError
 from store.files import Handle
 from store.segment import Frame, SegmentFile
@@ -44,11 +44,13 @@ from tests.support.simfiles import SimFiles
 from tests.support.wrapping import WrappedFiles
 from tests.support.workloads import OPERATIONS, PATH, STARTS, World, Wrap, start_of
 
+T = TypeVar("T")
+
 LENGTH = 3
 DEEP_LENGTH = 4
 CHAIN_LENGTH = 2
 ALWAYS_WORK = 16
-DEEP = bool(os.environ.get("FIFOQ_DEEP"))
+RECOVERY_LENGTH = 2
 SHARDS = tuple(product(STARTS, OPERATIONS))
 
 
@@ -79,13 +81,22 @@ class Explorer:
     looked at, which is how a failure is run again.
     """
 
-    def __init__(self, *, wrap: Wrap | None = None, only: Cut | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        wrap: Wrap | None = None,
+        only: Cut | None = None,
+        thorough: bool = False,
+        cut_recovery: bool = False,
+    ) -> None:
         self.states = 0
         self.points = 0
         self.workloads = 0
         self.same_as_shorter = 0
         self._wrap = wrap
         self._only = only
+        self._thorough = thorough or only is not None
+        self._cut_recovery = cut_recovery
         self._seen: dict[int, Found] = {}
         self._worked: list[Found] = []
         self._starts = {name: start_of(name, wrap) for name in STARTS}
@@ -145,10 +156,28 @@ class Explorer:
         files = SimFiles.from_image(image)
         found = look(files, options, image)
         mark = crc32(b"".join(image.contents))
-        if DEEP or mark % ALWAYS_WORK == 0 or found not in self._worked:
+        if self._thorough or mark % ALWAYS_WORK == 0 or found not in self._worked:
             self._worked.append(found)
             look_again(files, options, found, lose_power=mark % 2 == 0)
+        if self._cut_recovery:
+            self._cut_opening(image, options, found)
         return found
+
+    def _cut_opening(self, image: Image, options: LogOptions, found: Found) -> None:
+        """Whatever is left of a recovery that was cut, the next one shows the same."""
+
+        def visit(point: int, files: SimFiles) -> None:
+            for number, again in enumerate(power_images(files)):
+                if hash(again) not in self._seen:
+                    self._seen[hash(again)] = look(SimFiles.from_image(again), options, again)
+                    self.states += 1
+                assert self._seen[hash(again)] == found, (
+                    f"rule 6: recovery cut at point {point}, image {number}:\n{again.describe()}"
+                )
+
+        crash_points(
+            lambda files: open_store(files, options), visit, files=SimFiles.from_image(image)
+        )
 
     def _check_end_of_process(
         self, cut: Cut, world: World, files: SimFiles, chained: bool
@@ -231,16 +260,183 @@ def work(log: Log, found: Found) -> View:
     return Commit(removes=[("a", head.counter)]).after(view)
 
 
+def report(name: str, explorer: Explorer, **where: str) -> None:
+    figures.record(
+        name,
+        **where,
+        workloads=explorer.workloads + explorer.same_as_shorter,
+        points=explorer.points,
+        states=explorer.states,
+    )
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_opening_for_the_first_time_survives_every_cut(start: str) -> None:
+    """Also while the store is being made."""
+    explorer = Explorer()
+    explorer.cut(start, ())
+    report("T1 opening", explorer, start=start)
+
+
 @pytest.mark.parametrize(("start", "first"), SHARDS)
 def test_every_short_workload_survives_every_cut(start: str, first: str) -> None:
     """All sequences of up to three operations, from a new store and from a used one."""
     explorer = Explorer()
     explorer.explore(start, (first,), LENGTH)
-    figures.record(
-        "T1",
-        start=start,
-        first=first,
-        workloads=explorer.workloads + explorer.same_as_shorter,
-        points=explorer.points,
-        states=explorer.states,
+    report("T1", explorer, start=start, first=first)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("start", "first"), SHARDS)
+@pytest.mark.parametrize("second", OPERATIONS)
+def test_every_workload_of_four_survives_every_cut(start: str, first: str, second: str) -> None:
+    """One operation more, and rules 6 and 7 for every single state."""
+    explorer = Explorer(thorough=True)
+    if explorer.cut(start, (first,)):
+        explorer.explore(start, (first, second), DEEP_LENGTH)
+    report("T1 deep", explorer, start=start, first=first, second=second)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("start", "first"), SHARDS)
+def test_every_recovery_survives_every_cut(start: str, first: str) -> None:
+    """Cut a short workload, then cut the opening that follows, at every point of it."""
+    explorer = Explorer(cut_recovery=True)
+    explorer.explore(start, (first,), RECOVERY_LENGTH)
+    report("T1 recovery", explorer, start=start, first=first)
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_the_first_recovery_survives_every_cut(start: str) -> None:
+    """The same for single operations, short enough for every run."""
+    explorer = Explorer(cut_recovery=True)
+    for operation in OPERATIONS:
+        explorer.cut(start, (operation,))
+    report("T1 recovery", explorer, start=start, first="each alone")
+
+
+# The oracle itself: stores with a fault that it must see.
+
+
+class WithoutSync(WrappedFiles):
+    """A disk that forgets syncs: of directories, or of files whose names end that way.
+
+    The first sync of each file is real, so that there is a store at all.
+    """
+
+    def __init__(self, inner: SimFiles, *endings: str, sync_dir: bool = True) -> None:
+        super().__init__(inner)
+        self._endings = endings
+        self._sync_dir = sync_dir
+        self._names: dict[object, str] = {}
+        self._synced: set[str] = set()
+
+    def create(self, directory: Handle, name: str) -> Handle:
+        handle = self.inner.create(directory, name)
+        self._names[handle] = name
+        return handle
+
+    def open(self, directory: Handle, name: str, *, write: bool) -> Handle:
+        handle = self.inner.open(directory, name, write=write)
+        self._names[handle] = name
+        return handle
+
+    def datasync(self, handle: Handle) -> None:
+        name = self._names[handle]
+        if name not in self._synced or not name.endswith(self._endings):
+            self._synced.add(name)
+            self.inner.datasync(handle)
+
+    def sync_dir(self, directory: Handle) -> None:
+        if self._sync_dir:
+            self.inner.sync_dir(directory)
+
+    def _around(self, name: str, args: tuple[object, ...], call: Callable[[], T]) -> T:
+        return call()
+
+
+def assert_seen(explorer: Explorer, operations: tuple[str, ...], rule: str) -> None:
+    """Some cut of the workload breaks that rule, and the failure says how to see it again."""
+    with pytest.raises(CutFailed, match=rule) as caught:
+        for length in range(1, len(operations) + 1):
+            explorer.cut("empty", operations[:length])
+    assert "reproduce: see(Cut(start='empty'" in str(caught.value)
+
+
+def test_the_oracle_sees_a_segment_that_is_not_synced() -> None:
+    explorer = Explorer(wrap=lambda files: WithoutSync(files, ".log"))
+    assert_seen(explorer, ("put",), "rule 1: confirmed records are lost")
+
+
+def test_the_oracle_sees_a_checkpoint_that_is_not_synced() -> None:
+    """The segment is unlinked although the checkpoint that no longer needs it may be lost."""
+    explorer = Explorer(wrap=lambda files: WithoutSync(files, ".a", ".b"))
+    assert_seen(explorer, ("put", "rotate", "take"), "a crash is no damage")
+
+
+def test_the_oracle_sees_a_directory_that_is_not_synced() -> None:
+    explorer = Explorer(wrap=lambda files: WithoutSync(files, sync_dir=False))
+    assert_seen(explorer, ("put",), "every segment is missing")
+
+
+def test_the_oracle_sees_a_counter_that_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(State, "skip_counters", lambda *_: None)
+    assert_seen(Explorer(), ("put_os", "put_os"), "rule 8")
+
+
+def test_the_oracle_sees_frames_from_behind_a_bad_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recovery that steps over what it cannot read and delivers the rest."""
+    strict = SegmentFile.frames
+
+    def lenient(
+        self: SegmentFile,
+        start: int,
+        end: int,
+        *,
+        sequence: int | None = None,
+        previous: int | None = None,
+        skip: list[tuple[int, int]] | None = None,
+    ) -> Iterator[Frame]:
+        while True:
+            try:
+                for frame in strict(self, start, end, sequence=sequence, previous=previous):
+                    yield frame
+                    start = frame.end
+                return
+            except DamageError:
+                found = next(self.sound_headers(start + 8, end), None)
+                if found is None:
+                    raise
+                start, sequence, previous = found[0], None, None
+
+    monkeypatch.setattr(SegmentFile, "frames", lenient)
+    monkeypatch.setattr(State, "disagreements", lambda *_: [])
+    assert_seen(Explorer(), ("put_os", "put_os", "put_os"), "rule 4: a hole|totals: ")
+
+
+def test_the_oracle_sees_a_removal_that_is_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = Log.commit
+    monkeypatch.setattr(
+        Log,
+        "commit",
+        lambda self, draft, *, sync=True: commit(self, draft, sync=sync and draft.puts),
     )
+    assert_seen(Explorer(), ("put", "take"), "rule 2: removed records are back")
+
+
+def test_the_oracle_sees_a_commit_that_is_torn_in_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two queues in one commit, written as two frames."""
+    commit = Log.commit
+
+    def split(self: Log, draft: Draft, *, sync: bool = True) -> int:
+        effects = [effect for effect in draft._effects if isinstance(effect, _Put)]
+        if len(effects) < 2:
+            return commit(self, draft, sync=sync)
+        for effect in effects:
+            part = self.draft()
+            part.put(effect.queue, [b"part"] * effect.records)
+            commit(self, part, sync=sync)
+        return self.sequence
+
+    monkeypatch.setattr(Log, "commit", split)
+    assert_seen(Explorer(), ("put_many",), "rule 3|rule 5")

@@ -10,6 +10,7 @@ import re
 import struct
 from array import array
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -250,7 +251,7 @@ class ColumnReader:
     def values(self, ends: list[int]) -> list[bytes]:
         data = self.data[self.at : self.at + ends[-1]]
         self._step(ends[-1])
-        return [data[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+        return [data[start:end] for start, end in pairwise(ends)]
 
     def read(self, kind: str, count: int) -> list[int] | list[bytes]:
         if kind == "offsets and bytes":

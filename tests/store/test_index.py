@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 
 import msgspec
 import pytest
@@ -75,7 +76,7 @@ def test_the_next_offset_is_the_next_entry(found: list[tuple[int, int, int]]) ->
     entries = index.queues["orders"]
     assert [entries.next_offset(offset) for offset in offsets] == [*offsets[1:], None]
     assert entries.next_offset(0) == offsets[0]
-    assert all(b - a >= INDEX_INTERVAL_BYTES for a, b in zip(offsets, offsets[1:], strict=False))
+    assert all(b - a >= INDEX_INTERVAL_BYTES for a, b in pairwise(offsets))
 
 
 def test_an_empty_index_knows_nothing() -> None:

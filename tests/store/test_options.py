@@ -6,7 +6,7 @@ import pytest
 
 from store import LogOptions, Retention
 
-WRONG: list[tuple[dict[str, float], str]] = [
+WRONG: list[tuple[dict[str, int], str]] = [
     ({"segment_bytes": 65535}, "segment_bytes=65535 is below 65536"),
     ({"segment_records": 0}, "segment_records=0 is below 1"),
     ({"segment_seconds": 0}, "segment_seconds=0 is not above 0"),
@@ -25,11 +25,9 @@ def test_defaults_and_limits_themselves_are_allowed() -> None:
 
 
 @pytest.mark.parametrize(("settings", "message"), WRONG)
-def test_a_wrong_setting_is_named_with_its_value(
-    settings: dict[str, int], message: str
-) -> None:
+def test_a_wrong_setting_is_named_with_its_value(settings: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError) as caught:
-        LogOptions(**settings)
+        LogOptions(**settings)  # type: ignore[arg-type]
     assert message in str(caught.value)
 
 
