@@ -7,6 +7,7 @@ Both read only, offline or beside a live owner. Exit status: 0 sound, 1 damaged,
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -108,4 +109,6 @@ def _show(path: str, as_json: bool) -> int:
 
 
 if __name__ == "__main__":
+    # A closed pipe (`… | head`) ends the program quietly.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     sys.exit(main())

@@ -194,7 +194,9 @@ def _survey_one(
         report.warnings.append(f"{index_name(file.number)}: damaged; it is built again when needed")
     for frame in frames:
         extend_index(rebuilt, frame)
-        if stored is not None and frame.end == stored.length and stored.queues != rebuilt.queues:
+        if stored is None or frame.end != stored.length or not found.sound:
+            continue
+        if stored.queues != rebuilt.queues:
             matches = "wrong"
     for offset, end, reason in found.damage:
         if not file.is_zero(offset, end) or end < length:

@@ -39,13 +39,14 @@ class Checkpoints:
         name = self._next
         handle = self._open(name)
         data = encode_checkpoint(checkpoint, store_id)
-        if len(data) > files.size(handle):
-            data += bytes(len(data) // 2 + SLACK_BYTES)
+        size = len(data)
+        if size > files.size(handle):
+            data += bytes(size // 2 + SLACK_BYTES)
         write_all(files, handle, data, 0)
         sync_file(files, handle, f"{self._directory.path}/{name}")
         self._newest = name
         self.number = checkpoint.number
-        self.size = len(data)
+        self.size = size
 
     def _open(self, name: str) -> Handle:
         handle = self._handles.get(name)

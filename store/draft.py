@@ -36,6 +36,13 @@ from store.state import QueueState, State
 GENESIS_BYTES_MAX = 1 << 10
 """Room that is kept for each genesis entry, configuration aside."""
 
+# What a draft can add to the JSON of a checkpoint, where numbers have up to 20 digits.
+GENESIS_GROWTH = 320
+RANGE_GROWTH = 128
+LEASE_GROWTH = 48
+JSON_GROWTH = 6
+"""Of one byte: a control character is written with six."""
+
 
 class Plan:
     """A queue's genesis after the commit, and what leads there."""
@@ -232,6 +239,18 @@ class Draft:
             if isinstance(effect, _Remove)
         ]
 
+    def checkpoint_growth(self) -> int:
+        """Bytes by which a checkpoint can grow, at the most, when the draft is applied."""
+        growth = 0
+        for plan in self.plans.values():
+            growth += GENESIS_GROWTH + JSON_GROWTH * len(plan.genesis.configuration or b"")
+        for effect in self._effects:
+            if isinstance(effect, _Remove):
+                growth += RANGE_GROWTH * len(effect.ranges)
+            elif isinstance(effect, _Lease):
+                growth += LEASE_GROWTH * len(effect.counters)
+        return growth
+
     def move(
         self,
         queue: QueueState,
@@ -365,6 +384,21 @@ def _clamped(times: Sequence[int], floor: int) -> Sequence[int]:
         floor = max(floor, time)
         clamped.append(floor)
     return clamped
+
+
+def joined(unlogged: list[UnloggedEntry], more: list[UnloggedEntry]) -> list[UnloggedEntry]:
+    """Removals and more of them, as few entries and ranges as hold them all.
+
+    Taking record by record from a full disk must not let the checkpoint grow by each of them.
+    """
+    entries = {(entry.queue, entry.reason): entry for entry in unlogged}
+    for entry in more:
+        before = entries.get((entry.queue, entry.reason))
+        ranges = sorted([*(before.ranges if before is not None else ()), *entry.ranges])
+        entries[entry.queue, entry.reason] = UnloggedEntry(
+            entry.queue, entry.reason, entry.time, merged(ranges)
+        )
+    return list(entries.values())
 
 
 def merged(ranges: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:

@@ -19,7 +19,7 @@ from store.cache import SegmentCache
 from store.checkpoints import Checkpoints
 from store.checksum import Buffer
 from store.directory import Directory, sync_error
-from store.draft import Draft, merged
+from store.draft import Draft, joined, merged
 from store.errors import (
     AccessError,
     DiskFull,
@@ -51,8 +51,6 @@ logger = logging.getLogger("store")
 SECTOR_BYTES: Final = 512
 RESERVED_COUNTERS: Final = 1 << 20
 """Counters that commits without a sync may show before their records are durable."""
-UNLOGGED_BYTES: Final = 128
-"""What a removal that only a checkpoint holds adds to it, at the most, for each range."""
 
 
 class Status(enum.Enum):
@@ -97,7 +95,10 @@ class Log:
         self._covering: set[QueueState] = set()
         self._sealed = True
         self._keeping_house = False
-        self.cache.tail_index(tail.file.number)
+        if tail.empty:
+            self.cache.start_tail(tail.file.number)
+        else:
+            self.cache.tail_index(tail.file.number)
         directory.files.watch_fork(self._after_fork)
 
     def __enter__(self) -> Log:
@@ -232,20 +233,22 @@ class Log:
 
     def _commit_in_place(self, draft: Draft) -> None:
         """Commit removals on a full disk by overwriting a checkpoint copy, which needs no space."""
-        removals = draft.removals()
-        growth = sum(UNLOGGED_BYTES * (1 + len(entry.ranges)) for entry in removals)
-        if self.checkpoints.size + growth > self.checkpoints.room():
+        with self.sorting_errors():
+            room = self.checkpoints.room()
+        if upkeep.checkpoint_bytes(self) + draft.checkpoint_growth() > room:
             raise DiskFull(
                 f"{self.path}: the disk is full, and so is the space held for removals. Nothing "
                 f"was changed. Free some space and try again."
             )
         try:
-            unlogged = self.state.unlogged + removals
+            unlogged = joined(self.state.unlogged, draft.removals())
             draft.apply(self.tail.file.number, self.tail.length, None)
             self.state.unlogged = unlogged
             upkeep.write_checkpoint(self)
-        except BaseException:
+        except BaseException as error:
             self.status = Status.FAILED
+            if isinstance(error, OSError):
+                raise sync_error(self.path, error) from error
             raise
 
     def flush(self) -> None:

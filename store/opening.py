@@ -82,6 +82,10 @@ def _open(directory: Directory, clock: Clock, options: LogOptions, recover: Reco
     try:
         if not recovered.clean:
             _start_over(log, recovered)
+        elif recovered.checkpoint_number == 1:
+            # A store that is new: a full disk must find both copies there, with room in them.
+            with log.sorting_errors():
+                upkeep.write_checkpoint(log, clean=True)
     except BaseException:
         log.release()
         raise

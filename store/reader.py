@@ -51,12 +51,14 @@ class Reader:
         self._cache: SegmentCache | None = None
         self._lookup: Lookup
         self._waiting_since: tuple[Position, float] | None = None
+        self._searched: Position | None = None
         self._closed = False
         try:
             self._load()
             if self._waiting_since is not None:
                 self._clock.sleep(UNWITNESSED_SECONDS)
                 self.refresh()
+            self.refresh()
         except BaseException:
             self.close()
             raise
@@ -231,10 +233,13 @@ class Reader:
             self._end = start_of(following)
 
     def _advance_tail(self, file: SegmentFile, size: int) -> None:
+        before = self._end
         newest, witness = self._look_ahead(file, size)
         self._apply(file, size, witness)
         if newest <= witness:
             self._waiting_since = None
+            if self._end == before and self._searched != before:
+                self._search_beyond(file, size)
             return
         now = self._clock.monotonic()
         if self._waiting_since is None or self._waiting_since[0] != self._end:
@@ -245,6 +250,27 @@ class Reader:
             newest, _ = self._look_ahead(file, size)
             self._apply(file, size, newest)
             self._waiting_since = None
+
+    def _search_beyond(self, file: SegmentFile, size: int) -> None:
+        """Nothing came: make sure that it is not damage that hides what was committed.
+
+        A frame that was being written while we read it is whole by now, so look twice.
+        """
+        for _ in range(2):
+            if self._look_ahead(file, size)[0]:
+                return
+            hidden = [
+                header.sequence
+                for _, header in file.sound_headers(self._end.offset, size)
+                if header.durable_upto > self._end.sequence
+            ]
+        if hidden:
+            raise CorruptionError(
+                f"{self.path}/{segment_name(file.number)}",
+                self._end.offset,
+                f"the frame here is damaged, yet frame {hidden[0]} behind it calls it durable",
+            )
+        self._searched = self._end
 
     def _look_ahead(self, file: SegmentFile, limit: int) -> tuple[int, int]:
         """Sequence of the newest sound frame behind the end, and what those frames witness."""

@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from store.blocks import COUNTERS, Column, RecordBlock
-from store.checkpoint import Checkpoint
+from store.checkpoint import Checkpoint, encode_checkpoint
 from store.checksum import CRC32C
 from store.draft import Draft
 from store.errors import DiskFull
@@ -117,8 +117,27 @@ def write_index(log: Log, number: int) -> None:
 def write_checkpoint(log: Log, *, clean: bool = False) -> None:
     """Make the log durable and write its state; then unlink what nothing needs any more."""
     log.sync_tail()
+    checkpoint = _snapshot(log, clean=clean)
+    log.checkpoints.write(checkpoint, log.store_id)
+    log.since_checkpoint = 0
+    logger.debug("checkpoint number=%d sequence=%d", checkpoint.number, checkpoint.sequence)
+    while log.doomed:
+        number = log.doomed[-1]
+        log.cache.forget(number)
+        log.directory.remove(segment_name(number))
+        log.directory.remove(index_name(number))
+        log.doomed.pop()
+        logger.debug("unlink segment=%d", number)
+
+
+def checkpoint_bytes(log: Log) -> int:
+    """What a checkpoint written now would need."""
+    return len(encode_checkpoint(_snapshot(log, clean=False), log.store_id))
+
+
+def _snapshot(log: Log, *, clean: bool) -> Checkpoint:
     state = log.state
-    checkpoint = Checkpoint(
+    return Checkpoint(
         number=log.checkpoints.number + 1,
         clean=clean,
         written_at=log.clock.wall() // 1_000_000,
@@ -132,16 +151,6 @@ def write_checkpoint(log: Log, *, clean: bool = False) -> None:
         damage=state.damage,
         unlogged=state.unlogged,
     )
-    log.checkpoints.write(checkpoint, log.store_id)
-    log.since_checkpoint = 0
-    logger.debug("checkpoint number=%d sequence=%d", checkpoint.number, checkpoint.sequence)
-    while log.doomed:
-        number = log.doomed[-1]
-        log.cache.forget(number)
-        log.directory.remove(segment_name(number))
-        log.directory.remove(index_name(number))
-        log.doomed.pop()
-        logger.debug("unlink segment=%d", number)
 
 
 # Reclaiming.

@@ -1,0 +1,233 @@
+"""Readers without a lock: what they may believe, and what they do when the owner moves things."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+from store import AccessError, CorruptionError, FormatError, Log, RangeGone, StoreClosed
+from store.blocks import RECORD_WEIGHT
+from store.reader import UNWITNESSED_SECONDS, Reader
+from store.segment import segment_name
+from tests.store.conftest import PATH, OpenStore
+from tests.support.clock import ManualClock
+from tests.support.simfiles import SimFiles
+
+
+def payloads(reader: Reader, queue: str = "orders", first: int = 1) -> list[bytes]:
+    return [payload for block in reader.blocks(queue, first) for payload in block.payloads()]
+
+
+@pytest.fixture
+def reader(log: Log, files: SimFiles, clock: ManualClock) -> Reader:
+    log.put("orders", [b"first"])
+    log.seal()
+    return Reader(PATH, files=files, clock=clock)
+
+
+def test_a_reader_sees_a_sealed_commit_beside_the_live_owner(reader: Reader) -> None:
+    assert payloads(reader) == [b"first"]
+    assert reader.queues()["orders"].queue_size == 1
+
+
+def test_a_commit_is_not_believed_before_something_later_witnesses_it(
+    log: Log, reader: Reader
+) -> None:
+    log.put("orders", [b"second"])
+    assert not reader.refresh()
+    assert payloads(reader) == [b"first"]
+    log.put("orders", [b"third"])
+    assert reader.refresh()
+    assert payloads(reader) == [b"first", b"second"]
+
+
+def test_frames_that_were_not_synced_do_not_witness_each_other(log: Log, reader: Reader) -> None:
+    log.put("orders", [b"covers the counters"], sync=False)
+    log.put("orders", [b"unsynced"], sync=False)
+    log.put("orders", [b"unsynced too"], sync=False)
+    reader.refresh()
+    assert payloads(reader) == [b"first", b"covers the counters"]
+
+
+def test_a_tail_that_nobody_witnesses_is_synced_by_the_reader_and_then_believed(
+    log: Log, reader: Reader, files: SimFiles, clock: ManualClock
+) -> None:
+    log.put("orders", [b"second"], sync=False)
+    log.put("orders", [b"third"], sync=False)
+    reader.refresh()
+    before = len(files.disk.pending)
+    clock.advance(seconds=UNWITNESSED_SECONDS)
+    assert reader.refresh()
+    assert payloads(reader) == [b"first", b"second", b"third"]
+    assert len(files.disk.pending) < before
+
+
+def test_opening_a_crashed_store_waits_once_and_then_shows_everything(
+    log: Log, files: SimFiles, clock: ManualClock
+) -> None:
+    log.put("orders", [b"confirmed"])
+    files.process_crash()
+    reader = Reader(PATH, files=files, clock=clock)
+    assert payloads(reader) == [b"confirmed"]
+    assert clock.naps == [UNWITNESSED_SECONDS]
+
+
+def test_a_reader_follows_the_owner_through_rotation_and_checkpoints(
+    log: Log, reader: Reader
+) -> None:
+    for number in range(5):
+        log.put("orders", [b"%d" % number])
+        log.rotate()
+        reader.refresh()
+    assert payloads(reader) == [b"first", b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_follow_hands_out_records_as_they_are_committed(log: Log, reader: Reader) -> None:
+    stream = reader.follow("orders")
+    assert next(stream).payloads() == [b"first"]
+    log.put("orders", [b"second"])
+    log.put("orders", [b"third"])
+    log.seal()
+    assert [block.payloads() for block in islice(stream, 2)] == [[b"second"], [b"third"]]
+
+
+def test_follow_waits_for_a_queue_that_does_not_exist_yet(
+    log: Log, reader: Reader, clock: ManualClock
+) -> None:
+    stream = reader.follow("later")
+    naps = len(clock.naps)
+    log.put("later", [b"here"])
+    log.seal()
+    assert next(stream).payloads() == [b"here"]
+    assert len(clock.naps) >= naps
+
+
+def test_what_was_reclaimed_is_an_error_that_names_the_oldest_record_left(
+    log: Log, reader: Reader
+) -> None:
+    log.put("orders", [b"second", b"third"])
+    log.take("orders", 3)
+    log.rotate()
+    log.put("orders", [b"fourth"])
+    log.seal()
+    reader.refresh()
+    with pytest.raises(RangeGone) as caught:
+        payloads(reader, first=2)
+    assert (caught.value.wanted, caught.value.oldest) == (2, 4)
+    assert payloads(reader) == [b"fourth"]
+
+
+def test_a_reader_in_the_middle_of_a_scan_survives_compaction(log: Log, reader: Reader) -> None:
+    log.put("orders", [b"x" * 300] * 20)
+    log.rotate()
+    stuck = 10
+    scan = reader.blocks("orders", removed=False)
+    reader.refresh()
+    log.take("orders", stuck - 1)
+    draft = log.draft()
+    draft.remove(log.queue("orders"), [(stuck + 1, 21, 11 * (300 + RECORD_WEIGHT))])
+    log.commit(draft)
+    while log.compact():
+        pass
+    log.seal()
+    assert 1 not in log.state.segments
+    reader.refresh()
+    counters = [counter for block in scan for counter in block.counters()]
+    assert counters == [stuck]
+
+
+def test_get_and_seek_read_single_records(log: Log, reader: Reader, clock: ManualClock) -> None:
+    clock.advance(seconds=60)
+    later = clock.wall()
+    log.put("orders", [b"second"])
+    log.seal()
+    reader.refresh()
+    assert reader.seek("orders", later) == 2
+    found = reader.get("orders", 2)
+    assert found is not None
+    assert found[1] == b"second"
+    assert reader.get("orders", 3) is None
+
+
+def test_seek_finds_its_way_after_a_reclaim(log: Log, reader: Reader, clock: ManualClock) -> None:
+    log.take("orders", 1)
+    log.rotate()
+    clock.advance(seconds=60)
+    log.put("orders", [b"second"])
+    log.seal()
+    assert reader.seek("orders", 0) == 2
+
+
+def test_a_store_without_checkpoints_is_read_from_its_first_segment(
+    log: Log, files: SimFiles, clock: ManualClock
+) -> None:
+    log.put("orders", [b"a"])
+    log.close()
+    for name in ("checkpoint.a", "checkpoint.b"):
+        files.unlink(files.open_dir(PATH), name)
+    assert payloads(Reader(PATH, files=files, clock=clock)) == [b"a"]
+
+
+def test_neither_checkpoint_nor_header_is_corruption(
+    log: Log, files: SimFiles, clock: ManualClock
+) -> None:
+    log.put("orders", [b"a"])
+    log.close()
+    for name in ("checkpoint.a", "checkpoint.b"):
+        files.unlink(files.open_dir(PATH), name)
+    files.flip_bit(f"{PATH}/{segment_name(1)}", offset=20, bit=0)
+    with pytest.raises(CorruptionError):
+        Reader(PATH, files=files, clock=clock)
+
+
+def test_damage_between_two_segments_is_told(
+    log: Log, files: SimFiles, clock: ManualClock, reader: Reader
+) -> None:
+    log.put("orders", [b"second"])
+    offset = log.tail.length
+    log.put("orders", [b"third"])
+    files.flip_bit(f"{PATH}/{segment_name(1)}", offset=offset + 50, bit=0)
+    log.rotate()
+    with pytest.raises(CorruptionError) as caught:
+        reader.refresh()
+    assert caught.value.path.endswith(segment_name(1))
+
+
+def test_an_empty_directory_holds_no_store(files: SimFiles, clock: ManualClock) -> None:
+    files.make_dir("/empty")
+    with pytest.raises(FormatError):
+        Reader("/empty", files=files, clock=clock)
+
+
+def test_a_missing_directory_is_an_access_error(files: SimFiles, clock: ManualClock) -> None:
+    with pytest.raises(AccessError):
+        Reader("/nowhere", files=files, clock=clock)
+
+
+def test_a_missing_segment_is_corruption_after_looking_again(
+    log: Log, files: SimFiles, clock: ManualClock
+) -> None:
+    log.put("orders", [b"a"])
+    log.close()
+    files.unlink(files.open_dir(PATH), segment_name(1))
+    with pytest.raises(AccessError):
+        Reader(PATH, files=files, clock=clock)
+
+
+def test_a_closed_reader_refuses_and_may_be_closed_twice(reader: Reader) -> None:
+    with reader:
+        pass
+    reader.close()
+    with pytest.raises(StoreClosed):
+        payloads(reader)
+
+
+def test_a_reader_leaves_no_trace_on_the_disk(open_store: OpenStore, files: SimFiles) -> None:
+    log = open_store()
+    log.put("orders", [b"a"])
+    log.close()
+    image = files.image()
+    with Reader(PATH, files=files, clock=ManualClock()) as reader:
+        assert payloads(reader) == [b"a"]
+    assert files.image() == image

@@ -1,0 +1,350 @@
+"""Long random lives of one store against the model: work, faults and crashes in any order.
+
+Each rule does one thing. If the store refuses, it must have said so rightly: after DiskFull
+nothing was stored and the store goes on; after a failed sync it takes no more work until it is
+opened anew, and then it shows a prefix of what was asked of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, seed as hypothesis_seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from store import AccessError, DiskFull, DurabilityError, LogOptions, Status, StoreFailed
+from store.files import Handle
+from tests.support import figures
+from tests.support.crashes import image_after
+from tests.support.disk import SyncFailure
+from tests.support.oracle import check_names, observe
+from tests.support.pending import random_outcome
+from tests.support.simfiles import SimFiles
+from tests.support.workloads import World
+
+SHARDS = 4
+EXAMPLES = 320
+STEPS = 60
+DEEP_SHARDS = 50
+DEEP_EXAMPLES = int(os.environ.get("FIFOQ_STATEFUL_EXAMPLES", "50000"))
+DEEP_STEPS = 100
+
+DISK_BYTES = 96 << 10
+OPTIONS = LogOptions(
+    segment_bytes=64 << 10,
+    segment_records=12,
+    checkpoint_bytes=2048,
+    fill_bytes=512,
+    reserve_bytes=1024,
+)
+
+queues = st.sampled_from(["a", "b", "c"])
+syncs = st.booleans()
+seeds = st.integers(0, 2**16)
+counts: Counter[str] = Counter()
+
+
+class Interrupted(Exception):
+    """The power is gone in the middle of a call."""
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """The store in `world`, on a disk so small that somebody else can fill it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sync_may_fail = False
+        counts["examples"] += 1
+
+    @initialize()
+    def begin(self) -> None:
+        self.world = World(SimFiles(capacity=DISK_BYTES), options=OPTIONS)
+        self.world.open()
+
+    @invariant()
+    def the_store_shows_what_the_model_says(self) -> None:
+        world = getattr(self, "world", None)
+        if world is not None and world.log.status is Status.OPEN:
+            found = observe(world.log)
+            assert found.view == world.model.now, f"{found.view}\nis not\n{world.model.now}"
+            check_names(world.log)
+
+    # Work.
+
+    @rule(queue=queues, size=st.sampled_from([0, 0, 300, 1200]), sync=syncs)
+    def put(self, queue: str, size: int, sync: bool) -> None:
+        self._do(lambda: self.world.put(queue=queue, size=size, sync=sync))
+
+    @rule()
+    def put_many(self) -> None:
+        self._do(self.world.put_many)
+
+    @rule(queue=queues, sync=syncs)
+    def take(self, queue: str, sync: bool) -> None:
+        self._do(lambda: self.world.take(queue=queue, sync=sync))
+
+    @rule(queue=queues, at=st.integers(0, 20), sync=syncs)
+    def ack(self, queue: str, at: int, sync: bool) -> None:
+        count = len(self.world.model.now.queue(queue).records)
+        if count:
+            self._do(lambda: self.world.ack(at % count, queue=queue, sync=sync))
+
+    @rule(queue=queues)
+    def drain(self, queue: str) -> None:
+        while self.world.model.now.queue(queue).records:
+            if not self._do(lambda: self.world.take(queue=queue, sync=False)):
+                return
+
+    @rule(queue=queues, sync=syncs)
+    def lease(self, queue: str, sync: bool) -> None:
+        self._do(lambda: self.world.lease(queue=queue, sync=sync))
+
+    @rule(name=st.sampled_from(["s", "t"]), sync=syncs)
+    def set_state(self, name: str, sync: bool) -> None:
+        self._do(lambda: self.world.set_state(name=name, sync=sync))
+
+    @rule(queue=queues, sync=syncs)
+    def configure(self, queue: str, sync: bool) -> None:
+        self._do(lambda: self.world.configure(queue=queue, sync=sync))
+
+    @rule(at=seeds, sync=syncs)
+    def restore(self, at: int, sync: bool) -> None:
+        """Put a removed record back at its place, as after a cancelled take."""
+        model = self.world.model
+        live = model.now.live()
+        choices = [
+            (name, record)
+            for commit in model.commits
+            for name, record in commit.puts
+            if (name, record.counter) not in live
+        ]
+        if choices:
+            name, record = choices[at % len(choices)]
+            self._do(lambda: self.world.restore(name, record, sync=sync))
+
+    # Upkeep.
+
+    @rule()
+    def seal(self) -> None:
+        self._do(self.world.seal)
+
+    @rule()
+    def flush(self) -> None:
+        self._do(self.world.flush)
+
+    @rule()
+    def rotate(self) -> None:
+        self._do(self.world.rotate)
+
+    @rule()
+    def checkpoint(self) -> None:
+        self._do(self.world.checkpoint)
+
+    @rule(size=st.sampled_from([1, 1500, 1 << 20]))
+    def compact(self, size: int) -> None:
+        self._do(lambda: self.world.log.compact(size))
+
+    # The world outside.
+
+    @rule(seconds=st.sampled_from([-(10**6), -1, 1, 3600, 2 * 86400]))
+    def move_the_wall_clock(self, seconds: int) -> None:
+        clock = self.world.clock
+        clock.set_wall(clock.wall() + seconds * 10**9)
+
+    @rule(left=st.sampled_from([0, 0, 1, 3]))
+    def fill_the_disk(self, left: int) -> None:
+        """Somebody takes all space but a few sectors."""
+        files, ballast = self.world.files, self._ballast()
+        size = files.size(ballast)
+        try:
+            while True:
+                size += files.pwrite(ballast, bytes(DISK_BYTES), size)
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+        files.truncate(ballast, max(0, size - left * 512))
+        self._let_go(ballast)
+
+    @rule()
+    def empty_the_disk(self) -> None:
+        ballast = self._ballast()
+        self.world.files.truncate(ballast, 0)
+        self._let_go(ballast)
+
+    def _ballast(self) -> Handle:
+        files = self.world.files
+        root = files.open_dir("/")
+        try:
+            return files.open(root, "ballast", write=True)
+        except FileNotFoundError:
+            handle = files.create(root, "ballast")
+            files.sync_dir(root)
+            return handle
+        finally:
+            files.close(root)
+
+    def _let_go(self, ballast: Handle) -> None:
+        files = self.world.files
+        try:
+            files.datasync(ballast)
+        except OSError:
+            self.sync_may_fail = False
+        files.close(ballast)
+
+    @rule(failure=st.sampled_from(SyncFailure), seed=seeds)
+    def let_the_next_sync_fail(self, failure: SyncFailure, seed: int) -> None:
+        self.world.files.fail_next_datasync(failure, seed=seed)
+        self.sync_may_fail = True
+
+    # Ends and beginnings.
+
+    @rule()
+    def close_and_open(self) -> None:
+        if self._do(self._close):
+            self._open()
+
+    def _close(self) -> None:
+        self.world.log.close()
+        self.world.model.confirm(durable=True)
+
+    @rule()
+    def end_the_process(self) -> None:
+        self.world.files.process_crash()
+        self._open()
+
+    @rule(seed=seeds)
+    def cut_the_power(self, seed: int) -> None:
+        self._cut(Random(seed))
+        self._open()
+
+    @rule(seed=seeds, calls=st.integers(0, 60), power=st.booleans())
+    def cut_an_opening_short(self, seed: int, calls: int, power: bool) -> None:
+        """The process ends, and the recovery that follows is cut as well."""
+        files = self.world.files
+        files.process_crash()
+        stop = files.op_count + calls
+
+        def interrupt(index: int, _name: str, _args: tuple[object, ...]) -> None:
+            if index >= stop:
+                raise Interrupted
+
+        files.before_op = interrupt
+        try:
+            self._open()
+        except Interrupted:
+            counts["cut openings"] += 1
+        files.before_op = None
+        files.process_crash()
+        if power:
+            self._cut(Random(seed))
+        self._open()
+
+    def _cut(self, random: Random) -> None:
+        """Lose power: what was not durable is there, or not, or in part."""
+        counts["power cuts"] += 1
+        world = self.world
+        image = image_after(world.files, lambda operation: random_outcome(operation, random))
+        world.files = SimFiles.from_image(image, capacity=DISK_BYTES)
+        world.model.returned = world.model.durable
+        self.sync_may_fail = False
+
+    def _open(self) -> None:
+        """Open; a sync that fails meanwhile must have been reported, and then it works."""
+        try:
+            self.world.open()
+        except DurabilityError:
+            self._note_failed_sync()
+            self.world.open()
+
+    # How the store answers.
+
+    def _do(self, step: Callable[[], object]) -> bool:
+        """Run a step; returns whether it was done."""
+        model = self.world.model
+        attempted = len(model.commits)
+        counts["steps"] += 1
+        try:
+            step()
+        except (DiskFull, AccessError) as error:
+            counts[f"refused: {type(error).__name__}"] += 1
+            assert self.world.log.status is Status.OPEN
+            if len(model.commits) > attempted:
+                model.withdraw()
+            return False
+        except StoreFailed:
+            # Upkeep after an earlier commit met the failure; this step was not even begun.
+            if len(model.commits) > attempted:
+                model.withdraw()
+        except DurabilityError:
+            if self.world.log.status is not Status.CLOSED:
+                self._check_that_all_work_is_refused()
+        else:
+            return True
+        self._note_failed_sync()
+        self.world.log.close()
+        self._open()
+        return False
+
+    def _note_failed_sync(self) -> None:
+        """Only what a sync confirmed is certain now, also without a crash."""
+        counts["failed syncs"] += 1
+        assert self.sync_may_fail, "the store failed without a reason"
+        self.sync_may_fail = False
+        self.world.model.returned = self.world.model.durable
+
+    def _check_that_all_work_is_refused(self) -> None:
+        log = self.world.log
+        assert log.status is Status.FAILED
+        for call in (log.draft, log.flush, log.seal, log.rotate, log.checkpoint, log.compact):
+            with pytest.raises(StoreFailed):
+                call()
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    logger = logging.getLogger("store")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(level)
+
+
+def live(seed: int, examples: int, steps: int) -> None:
+    """Run the machine with a seed; a failure prints the rules that lead to it."""
+    counts.clear()
+    machine = hypothesis_seed(seed)(StoreMachine)
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            database=None,
+            print_blob=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    figures.record("T2", seed=seed, **counts)
+
+
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_a_random_life_never_breaks_a_promise(shard: int) -> None:
+    live(shard, EXAMPLES // SHARDS, STEPS)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("shard", range(DEEP_SHARDS))
+def test_a_longer_random_life_never_breaks_a_promise(shard: int) -> None:
+    live(1000 + shard, DEEP_EXAMPLES // DEEP_SHARDS, DEEP_STEPS)
