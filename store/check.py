@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from store.checkpoint import CHECKPOINT_NAMES
-from store.checksum import CRC32C
 from store.directory import Directory, Names
 from store.errors import CorruptionError, DamageError, FormatError
 from store.files import Clock, Files
@@ -168,7 +167,7 @@ def _survey_all(
     for number, length in sorted(lengths.items()):
         try:
             with directory.reading(segment_name(number)) as handle:
-                file = SegmentFile(directory.files, handle, number, store_id, CRC32C)
+                file = SegmentFile(directory.files, handle, number, store_id)
                 surveys[number] = _survey_one(directory, file, length, report, state)
         except FileNotFoundError:
             report.warnings.append(f"{segment_name(number)}: reclaimed while it was checked")

@@ -25,13 +25,13 @@ Check = Callable[[Buffer, int], int]
 _PLACE = struct.Struct("<16sQ")
 _OFFSET = struct.Struct("<Q")
 
-_ALGORITHMS: dict[int, Check] = {CRC32C: _crc32c.crc32c, CRC32: zlib.crc32}
+ALGORITHMS: dict[int, Check] = {CRC32C: _crc32c.crc32c, CRC32: zlib.crc32}
 
 
 def check_function(algorithm: int) -> Check:
     """The function `(data, start) -> checksum` of an algorithm byte."""
     try:
-        return _ALGORITHMS[algorithm]
+        return ALGORITHMS[algorithm]
     except KeyError:
         raise FormatError(
             f"checksum algorithm {algorithm} is unknown; the store was written by a newer version"

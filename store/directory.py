@@ -16,7 +16,7 @@ from store.checkpoint import (
     decode_checkpoint,
 )
 from store.checksum import Buffer
-from store.errors import AccessError, AlreadyOpen, DamageError, DurabilityError
+from store.errors import AccessError, AlreadyOpen, DamageError, DurabilityError, FormatError
 from store.files import Files, Handle
 from store.frames import SegmentHeader
 from store.index import INDEX_BODY_BYTES_MAX, INDEX_HEADER_BYTES, SegmentIndex
@@ -111,7 +111,9 @@ class Directory:
             try:
                 self.files.sync_dir(handle)
             except OSError as error:
-                raise sync_error(parent, error) from error
+                # EINVAL: that file system, read-only or not on a disk, has no sync of directories.
+                if error.errno != errno.EINVAL:
+                    raise sync_error(parent, error) from error
             finally:
                 let_go(self.files, handle)
             if parent in (path, "."):
@@ -224,12 +226,14 @@ class Directory:
         with self.reading(name) as handle:
             head = read_exactly(self.files, handle, CHECKPOINT_HEADER_BYTES, 0)
             body = read_exactly(self.files, handle, body_bytes(head), CHECKPOINT_HEADER_BYTES)
-        return decode_checkpoint(head + body)
+            return decode_checkpoint(head + body)
 
     @contextmanager
     def reading(self, name: str) -> Iterator[Handle]:
         handle = self.files.open(self.handle, name, write=False)
         try:
             yield handle
+        except FormatError as error:
+            raise FormatError(f"{self.path}/{name}: {error}") from None
         finally:
             let_go(self.files, handle)

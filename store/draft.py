@@ -57,13 +57,21 @@ class Plan:
         self.removed: RangeSet | None = None
         self.restored: list[int] = []
 
+    def is_live(self, counter: int) -> bool:
+        """Whether a record of before the draft is live with what the draft did so far."""
+        if self.removed is not None and counter in self.removed:
+            return False
+        return counter in self.restored or self.queue.is_live(counter)
+
     def live_in(self, first: int, last: int) -> int:
-        """Live counters of first..last, this draft's own puts included."""
+        """Live counters of first..last, those that this draft puts or restores included."""
         queue = self.queue
         known = queue.genesis.next_counter - 1
         count = queue.live_count(first, min(last, known)) if first <= known else 0
         for start, stop, _ in self.puts:
             count += max(0, min(last, stop) - max(first, start) + 1)
+        for counter in self.restored:
+            count += first <= counter <= last and not queue.is_live(counter)
         return count
 
     def all_removed(self) -> RangeSet:
@@ -213,6 +221,7 @@ class Draft:
             for start, stop in removed.missing(first, last):
                 count += plan.live_in(start, stop)
             removed.add(first, last)
+            plan.restored = [c for c in plan.restored if not first <= c <= last]
             weight_total += weight
         self._add(encode_removed(ranges, queue=plan.index, time=time, reason=reason))
         self._effects.append(_Remove(queue, ranges, reason, time))
@@ -278,8 +287,11 @@ class Draft:
         self.holds_records = True
         weights = [records_weight(len(payload), 1) for payload in payloads]
         self._effects.append(_Move(queue, counters, weights, times[0]))
-        restored = [counter for counter in counters if not queue.is_live(counter)]
+        restored = [counter for counter in counters if not plan.is_live(counter)]
         if restored:
+            for counter in restored:
+                if plan.removed is not None:
+                    plan.removed.remove(counter, counter)
             plan.restored += restored
             plan.genesis.queue_bytes += payload_bytes
             plan.genesis.total_take_count -= len(restored)

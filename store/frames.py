@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from store.checksum import Buffer, Check, check_function, place_seed
+from store.checksum import ALGORITHMS, Buffer, Check, check_function, place_seed
 from store.errors import DamageError, FormatError
 
 FORMAT_VERSION: Final = 1
@@ -36,6 +36,9 @@ SEQUENCE_MAX: Final = 2**63 - 1
 FLAG_SEAL: Final = 1
 """An empty frame that only witnesses: everything up to its `durable_upto` is on disk."""
 _FLAGS_KNOWN: Final = FLAG_SEAL
+
+ALGORITHM_AT: Final = 12
+"""Offset of the checksum algorithm in a segment header."""
 
 _SEGMENT = struct.Struct("<8sHHB3x16sQQQQQII")
 _HEADER = struct.Struct("<4sIQQIHHII")
@@ -110,7 +113,7 @@ class SegmentHeader(msgspec.Struct, frozen=True, gc=False):
 
 def zlib_or_crc32c_matches(data: Buffer, checksum: int) -> bool:
     """Whether either algorithm gives `checksum`: the algorithm byte itself may be what rotted."""
-    return any(check_function(algorithm)(data, 0) == checksum for algorithm in (1, 2))
+    return any(check_function(algorithm)(data, 0) == checksum for algorithm in ALGORITHMS)
 
 
 class FrameHeader(msgspec.Struct, frozen=True, gc=False):

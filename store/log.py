@@ -56,6 +56,7 @@ RESERVED_COUNTERS: Final = 1 << 20
 class Status(enum.Enum):
     """Life of a log. FAILED and FORKED refuse all work; only opening anew helps."""
 
+    NEW = "new"
     OPEN = "open"
     CLOSED = "closed"
     FAILED = "failed"
@@ -79,7 +80,8 @@ class Log:
         self.options = options
         self.store_id = recovered.store_id
         self.state = recovered.state
-        self.status = Status.OPEN
+        self.status = Status.NEW
+        self.torn_bytes = recovered.torn_bytes
         self.quarantine: Quarantine | None = None
         self.sequence = recovered.end.sequence
         self.checksum = recovered.end.checksum
@@ -472,7 +474,7 @@ class Log:
 
     def release(self) -> None:
         """Close every handle and take no more work."""
-        if self.status is Status.OPEN:
+        if self.status in (Status.NEW, Status.OPEN):
             self.status = Status.FAILED
         for part in (self.cache, self.checkpoints, self.tail.file, self.directory):
             with suppress(OSError):

@@ -14,7 +14,7 @@ from store.directory import Directory, access_error
 from store.errors import AccessError, CorruptionError, DiskFull
 from store.files import Clock, Files
 from store.frames import SEGMENT_HEADER_BYTES, SegmentHeader
-from store.log import Log
+from store.log import Log, Status
 from store.options import LogOptions
 from store.osfiles import OsFiles, SystemClock
 from store.quarantine import salvage
@@ -89,6 +89,7 @@ def _open(directory: Directory, clock: Clock, options: LogOptions, recover: Reco
     except BaseException:
         log.release()
         raise
+    log.status = Status.OPEN
     return log
 
 
@@ -137,7 +138,7 @@ def _create(directory: Directory, clock: Clock) -> Recovered:
     finally:
         checkpoints.close()
     end = Position(1, SEGMENT_HEADER_BYTES, 0, 0)
-    return Recovered(header.store_id, state, end, 1, CHECKPOINT_NAMES[0], True, True, [])
+    return Recovered(header.store_id, state, end, 1, CHECKPOINT_NAMES[0], True, 0, [])
 
 
 def _start_over(log: Log, recovered: Recovered) -> None:
@@ -145,17 +146,18 @@ def _start_over(log: Log, recovered: Recovered) -> None:
     for queue in log.state.queues.values():
         log.state.skip_counters(queue, queue.genesis.reserved_upto)
     old = log.tail
+    stays = old.empty and not recovered.torn_bytes
     try:
         with log.sorting_errors():
-            if not (old.empty and recovered.pristine):
+            if not stays:
                 size = log.directory.files.size(old.file.handle)
                 log.tail = upkeep.new_segment(log)
-                if recovered.pristine:
+                if not recovered.torn_bytes:
                     old.filled = size
                 upkeep.retire(log, old)
             upkeep.write_checkpoint(log)
     except (DiskFull, AccessError) as error:
         # A full disk must still drain: removals go into the checkpoint until there is space.
         logger.warning("%s: opened without space for a new segment: %s", log.path, error)
-        if log.tail is old and not (old.empty and recovered.pristine):
+        if log.tail is old and not stays:
             old.closed = True

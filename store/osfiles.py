@@ -27,6 +27,8 @@ class OsFiles:
 
     def make_dir(self, path: str) -> None:
         os.mkdir(path, DIRECTORY_MODE)
+        # A umask that takes the owner's own bits would leave a directory that nobody can use.
+        os.chmod(path, DIRECTORY_MODE)
 
     def open_dir(self, path: str) -> Handle:
         return Handle(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))

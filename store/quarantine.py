@@ -63,11 +63,22 @@ class _Salvage:
         self._drop_missing_segments()
         self._give_up_unseen()
         self._copy_aside()
+        end, torn_bytes = self._last_place()
         recovered = Recovered(
-            self._store_id, self._state, self._end, number, name, False, False, leftovers
+            self._store_id, self._state, end, number, name, False, torn_bytes, leftovers
         )
         missing = {name: list(ranges) for name, ranges in self._missing.items() if ranges}
         return recovered, Quarantine(missing, self._regions, self._lost_states)
+
+    def _last_place(self) -> tuple[Position, int]:
+        """Where the log goes on: behind everything, whatever it is, in the last segment."""
+        number = max(self._names.segments)
+        with self._directory.reading(segment_name(number)) as handle:
+            size = self._directory.files.size(handle)
+        length = self._state.segments[number].length
+        damaged = sum(stop - start for n, start, stop in self._regions if n == number)
+        end = Position(number, length, self._end.sequence, self._end.checksum)
+        return end, max(0, size - length) + damaged
 
     def _read_segment(self, number: int, start: Position) -> None:
         with self._directory.reading(segment_name(number)) as handle:

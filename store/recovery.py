@@ -43,8 +43,8 @@ class Recovered(NamedTuple):
     checkpoint_name: str | None
     clean: bool
     """The end is as a close left it: writing may go on right there."""
-    pristine: bool
-    """Nothing but zeros lies behind the end."""
+    torn_bytes: int
+    """Bytes behind the end that a crash cut short; they stay in their segment, never delivered."""
     leftovers: list[int]
     """Numbers of segments that were reclaimed, index alone included, or never got their header."""
 
@@ -145,14 +145,14 @@ def _replay(
     for expected, number in enumerate(headers, start.segment + 1):
         if number != expected:
             raise _MissingSegment(_path(directory, expected), 0, "the segment is missing")
-    end, pristine = _apply_log(directory, store_id, state, start, headers)
+    end, torn_bytes = _apply_log(directory, store_id, state, start, headers)
     leftovers = [
         number
         for number in {*names.segments, *names.indexes}
         if number not in state.segments and number not in headers
     ]
-    clean = checkpoint.clean and pristine and end == start and not headers
-    return Recovered(store_id, state, end, checkpoint.number, name, clean, pristine, leftovers)
+    clean = checkpoint.clean and not torn_bytes and end == start and not headers
+    return Recovered(store_id, state, end, checkpoint.number, name, clean, torn_bytes, leftovers)
 
 
 def _full_scan(
@@ -176,7 +176,7 @@ def _full_scan(
     first = min(headers)
     start_segment(state, headers[first])
     start = start_of(headers[first])
-    end, pristine = _apply_log(directory, store_id, state, start, headers)
+    end, torn_bytes = _apply_log(directory, store_id, state, start, headers)
     wrong = state.disagreements(state.queues)
     if older is not None and end.sequence < older.sequence:
         wrong = [f"a checkpoint says that frames up to {older.sequence} were durable"]
@@ -188,17 +188,17 @@ def _full_scan(
         )
     leftovers = [n for n in {*names.segments, *names.indexes} if n not in headers]
     number = older.number if older is not None else 0
-    return Recovered(store_id, state, end, number, None, False, pristine, leftovers)
+    return Recovered(store_id, state, end, number, None, False, torn_bytes, leftovers)
 
 
 def find_store_id(directory: Directory, names: Names) -> bytes:
     for number in names.segments:
         with directory.reading(segment_name(number)) as handle:
             data = read_exactly(directory.files, handle, SEGMENT_HEADER_BYTES, 0)
-        try:
-            return SegmentHeader.decode(data).store_id
-        except DamageError:
-            continue
+            try:
+                return SegmentHeader.decode(data).store_id
+            except DamageError:
+                continue
     raise CorruptionError(_path(directory, names.segments[0]), 0, "no segment header is sound")
 
 
@@ -251,8 +251,8 @@ def _apply_log(
     state: State,
     start: Position,
     headers: dict[int, SegmentHeader],
-) -> tuple[Position, bool]:
-    """Apply every frame behind `start`; returns the log's end and whether only zeros follow it."""
+) -> tuple[Position, int]:
+    """Apply every frame behind `start`; returns the log's end and how many torn bytes follow it."""
     position = start
     touched: set[str] = set()
     for number in [start.segment, *(n for n in headers if n > start.segment)]:
@@ -266,7 +266,7 @@ def _apply_log(
             limit = size if following is None else following.previous_length
             position, damage = _apply_segment(file, state, position, limit, touched)
             if following is None:
-                pristine = _judge_tail(directory, file, position, size, damage)
+                torn_bytes = _judge_tail(directory, file, position, size, damage)
             elif damage is not None:
                 raise CorruptionError(_path(directory, number), position.offset, damage.reason)
             elif (position.offset, position.checksum, position.sequence + 1) != (
@@ -279,7 +279,7 @@ def _apply_log(
     wrong = state.disagreements(touched)
     if wrong:
         raise CorruptionError(_path(directory, position.segment), position.offset, wrong[0])
-    return position, pristine
+    return position, torn_bytes
 
 
 def _apply_segment(
@@ -309,10 +309,10 @@ def _judge_tail(
     position: Position,
     size: int,
     damage: DamageError | None,
-) -> bool:
-    """True if only zeros follow the end, False for a torn tail; damage raises."""
+) -> int:
+    """How many bytes behind the end are torn: none if only zeros follow. Damage raises."""
     if damage is None or file.is_zero(position.offset, size):
-        return True
+        return 0
     for offset, header in file.sound_headers(position.offset, size):
         if header.durable_upto > position.sequence:
             raise CorruptionError(
@@ -327,4 +327,4 @@ def _judge_tail(
         position.sequence,
         size - position.offset,
     )
-    return False
+    return size - position.offset

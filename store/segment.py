@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from store.checksum import CRC32C, check_function, segment_seed
-from store.errors import DamageError, FormatError
+from store.checksum import ALGORITHMS, CRC32C, check_function, segment_seed
+from store.errors import DamageError
 from store.files import Files, Handle
 from store.frames import (
+    ALGORITHM_AT,
     ALIGNMENT,
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
@@ -79,6 +80,12 @@ def let_go(files: Files, handle: Handle) -> None:
         files.close(handle)
 
 
+def _algorithm(files: Files, handle: Handle) -> int:
+    """The algorithm byte of a segment; the default where it makes no sense."""
+    byte = files.pread(handle, 1, ALGORITHM_AT)
+    return byte[0] if byte and byte[0] in ALGORITHMS else CRC32C
+
+
 class Frame(NamedTuple):
     """A frame whose checksums matched, and where it lies."""
 
@@ -95,15 +102,12 @@ class Frame(NamedTuple):
 class SegmentFile:
     """Reads one segment. Every frame it hands out was checked against its place and chain."""
 
-    def __init__(
-        self, files: Files, handle: Handle, number: int, store_id: bytes, algorithm: int = CRC32C
-    ) -> None:
+    def __init__(self, files: Files, handle: Handle, number: int, store_id: bytes) -> None:
         self.files = files
         self.handle = handle
         self.number = number
         self.store_id = store_id
-        self.algorithm = algorithm
-        self.check = check_function(algorithm)
+        self.check = check_function(_algorithm(files, handle))
         self.seed = segment_seed(self.check, store_id, number)
         self._closed = False
 
@@ -115,8 +119,6 @@ class SegmentFile:
             raise DamageError(0, f"segment {header.number} lies under the number {self.number}")
         if header.store_id != self.store_id:
             raise DamageError(0, "the segment belongs to another store")
-        if header.algorithm != self.algorithm:
-            raise FormatError(f"segment {self.number} changes to checksum {header.algorithm}")
         return header
 
     def frames(

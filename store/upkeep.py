@@ -107,8 +107,14 @@ def retire(log: Log, tail: Tail) -> None:
 def write_index(log: Log, number: int) -> None:
     """Write a segment's index if it is at hand; without one it is built on the next use."""
     index = log.cache.end_tail(number)
-    if index is not None:
+    if index is None:
+        return
+    try:
         log.directory.write_index(index, number, log.store_id)
+    except OSError as error:
+        if error.errno not in SPACE_ERRNOS | PASSING_ERRNOS:
+            raise
+        logger.warning("%s: segment %d has no index: %s", log.path, number, error)
 
 
 # Checkpoints.
@@ -157,8 +163,13 @@ def _snapshot(log: Log, *, clean: bool) -> Checkpoint:
 
 
 def housework_due(log: Log) -> bool:
-    if log.state.emptied:
-        return True
+    """Whether a segment may be dead or a checkpoint is due. Asked after every commit."""
+    emptied = log.state.emptied
+    if emptied:
+        # An empty queue empties the tail with every take; it counts once it is rotated.
+        emptied.discard(log.tail.file.number)
+        if emptied:
+            return True
     interval = max(log.options.checkpoint_bytes, CHECKPOINT_RATIO * log.checkpoints.size)
     # A checkpoint needs a synced log; while nobody syncs, it is not worth a sync of its own.
     return log.since_checkpoint >= interval * (UNSYNCED_FACTOR if log.tail.dirty else 1)
@@ -166,12 +177,18 @@ def housework_due(log: Log) -> bool:
 
 def keep_house(log: Log) -> None:
     """Reclaim what is dead and write a checkpoint if that, or the interval, asks for one."""
-    dead = [number for number in log.state.emptied if _reclaimable(log, number)]
+    retained = _retained(log)
+    dead = [n for n in log.state.emptied if n not in retained and _reclaimable(log, n)]
     log.state.emptied.clear()
-    dead += [number for number in retention_expired(log) if number not in dead]
-    for number in sorted(dead):
-        if log.state.segments[number].sparse:
-            _carry_meta(log, number)
+    dead += _expired(log, retained)
+    try:
+        for number in sorted(dead):
+            if log.state.segments[number].sparse:
+                _carry_meta(log, number)
+    except BaseException:
+        # Not for ever: the next commit tries again, perhaps with space.
+        log.state.emptied.update(dead)
+        raise
     for number in dead:
         if log.state.segments[number].dead:
             log.state.forget_segment(number)
@@ -182,27 +199,23 @@ def keep_house(log: Log) -> None:
 
 def _reclaimable(log: Log, number: int) -> bool:
     segment = log.state.segments.get(number)
-    if segment is None or number == log.tail.file.number or segment.live_count:
-        return False
-    return not _retained(log, number)
+    return segment is not None and number != log.tail.file.number and not segment.live_count
 
 
-def _retained(log: Log, number: int) -> bool:
-    return any(
-        queue.retained and any(span.segment == number for span in queue.spans)
+def _retained(log: Log) -> set[int]:
+    """Segments with records, live or not, of a queue that wants them kept."""
+    return {
+        span.segment
         for queue in log.state.queues.values()
-    )
+        if queue.retained
+        for span in queue.spans
+    }
 
 
-def retention_expired(log: Log) -> list[int]:
+def _expired(log: Log, retained: set[int]) -> list[int]:
     """Retained segments without a live record that a limit of the retention lets go."""
     limits = log.options.retention
-    tail = log.tail.file.number
-    kept = sorted(
-        number
-        for number, segment in log.state.segments.items()
-        if number != tail and not segment.live_count and _retained(log, number)
-    )
+    kept = sorted(number for number in retained if _reclaimable(log, number))
     size = sum(log.state.segments[number].length for number in kept)
     now = log.clock.wall()
     expired: list[int] = []
@@ -259,10 +272,11 @@ def compact(log: Log, max_bytes: int) -> bool:
 
 
 def _sparsest(log: Log) -> int | None:
+    excluded = _retained(log) | {log.tail.file.number}
     candidates = [
         segment
         for number, segment in log.state.segments.items()
-        if number != log.tail.file.number and segment.sparse and not _retained(log, number)
+        if segment.sparse and number not in excluded
     ]
     best = min(candidates, key=lambda segment: segment.live_bytes / segment.length, default=None)
     return None if best is None else best.number

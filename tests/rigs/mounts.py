@@ -75,6 +75,11 @@ def mount_tmpfs(point: Path, size_bytes: int) -> None:
     _run("mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "tmpfs", str(point))
 
 
+def bind(source: Path, point: Path) -> None:
+    """Mount a directory a second time."""
+    _run("mount", "--bind", str(source), str(point))
+
+
 def remount(point: Path, options: str) -> None:
     _run("mount", "-o", f"remount,{options}", str(point))
 

@@ -257,6 +257,33 @@ def test_quarantine_reads_past_a_damaged_segment_header(
     assert [key.counter for key in log.keys("orders")] == list(range(1, 10))
 
 
+def test_quarantine_goes_on_when_the_last_segment_is_the_missing_one(
+    open_store: OpenStore, store: Log, files: SimFiles
+) -> None:
+    last = max(store.state.segments)
+    files.unlink(files.open_dir(PATH), segment_name(last))
+    log = open_store(recover="quarantine")
+    assert [key.counter for key in log.keys("orders")] == list(range(1, 10))
+    assert log.put("orders", [b"next"]) == range(10, 11)
+
+
+def test_a_last_segment_that_lost_everything_is_left_as_it_is(
+    log: Log, open_store: OpenStore, files: SimFiles
+) -> None:
+    log.put("orders", [RECORD])
+    log.rotate()
+    log.put("orders", [RECORD] * 2)
+    log.put("orders", [RECORD])
+    log.seal()
+    log.release()
+    files.damage(f"{PATH}/{segment_name(2)}", 0, b"\xff" * 600)
+    again = open_store(recover="quarantine")
+    assert again.quarantine is not None
+    assert again.quarantine.missing == {"orders": [(2, 3)]}
+    assert [key.counter for key in again.keys("orders")] == [1, 4]
+    assert files.content(f"{PATH}/{segment_name(2)}").startswith(b"\xff" * 600)
+
+
 def test_lost_states_are_named(log: Log, open_store: OpenStore, files: SimFiles) -> None:
     draft = log.draft()
     draft.set_states([("alice", b"10"), ("bob", b"20")])

@@ -441,7 +441,7 @@ def test_the_oracle_sees_a_commit_that_is_torn_in_two(monkeypatch: pytest.Monkey
         if len(parts) < 2:
             return commit(self, draft, sync=sync)
         for queue, payloads in parts:
-            part = self.draft()
+            part = Draft(self.state, draft.now)
             put(part, queue, payloads)
             commit(self, part, sync=sync)
         return self.sequence

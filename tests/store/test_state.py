@@ -152,7 +152,8 @@ class Twins:
         """Copy forward a stretch of live records, as compaction does."""
         model = self.models[name]
         live = sorted(model.live)
-        if not live or draft.plans.get(name):
+        plan = draft.plans.get(name)
+        if not live or (plan and plan.puts):
             return
         start = self.random.randrange(len(live))
         counters = live[start : start + self.random.randint(1, 6)]
@@ -160,7 +161,8 @@ class Twins:
 
     def restore(self, draft: Draft, name: str) -> None:
         model = self.models[name]
-        if not model.taken or draft.plans.get(name):
+        plan = draft.plans.get(name)
+        if not model.taken or (plan and plan.puts):
             return
         counter = self.random.choice(sorted(model.taken))
         payload = model.taken.pop(counter)
@@ -237,7 +239,7 @@ class Twins:
 
     def reclaim(self) -> None:
         for number in [n for n, s in self.owner.segments.items() if s.dead and n != self.segment]:
-            assert number in self.owner.emptied
+            assert number in self.owner.emptied or not self.owner.segments[number].record_count
             for state in (self.owner, self.replayed):
                 state.forget_segment(number)
 

@@ -1,0 +1,184 @@
+"""Drafts: limits, clamped times, counters, and that a dropped draft changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from store.blocks import ACKED, EXPIRED, RecordBlock, block_headers, decode_block, records_weight
+from store.checkpoint import UnloggedEntry
+from store.draft import GENESIS_BYTES_MAX, Draft, merged
+from store.errors import CounterExhausted, ItemTooLarge
+from store.frames import BLOCK_COUNT_MAX, BODY_BYTES_MAX
+from store.genesis import Genesis, encode_genesis
+from store.keys import COUNTER_MAX
+from store.state import QueueState, SegmentState, State
+
+
+@pytest.fixture
+def state() -> State:
+    found = State()
+    found.segments[1] = SegmentState(1, 80, 1, 0)
+    return found
+
+
+@pytest.fixture
+def queue(state: State) -> QueueState:
+    return state.queue("orders")
+
+
+def put_times(draft: Draft) -> list[int]:
+    """Times of all records in the draft, as they will be read back."""
+    body = memoryview(b"".join(draft.parts))
+    names = list(draft.plans)
+    found: list[int] = []
+    for header in block_headers(body, draft.block_count, 0):
+        block = decode_block(body, header, names)
+        assert isinstance(block, RecordBlock)
+        found += block.times()
+    return found
+
+
+def applied(draft: Draft) -> None:
+    for plan in draft.plans.values():
+        plan.finish()
+    draft.apply(1, 80, None)
+
+
+def test_a_dropped_draft_changes_nothing(state: State, queue: QueueState) -> None:
+    draft = Draft(state, 100)
+    draft.put(queue, [b"a", b"b"])
+    draft.remove(queue, [(1, 1, 17)])
+    draft.configure(queue, b"{}")
+    draft.set_states([("x", b"1")])
+    assert queue.genesis == Genesis("orders")
+    assert queue.configuration is None
+    assert state.states == {}
+    assert queue.spans == []
+
+
+def test_genesis_follows_what_the_draft_does(state: State, queue: QueueState) -> None:
+    draft = Draft(state, 100)
+    assert draft.put(queue, [b"aa", b"bbb"]) == 1
+    assert draft.put(queue, [b"c"]) == 3
+    assert draft.remove(queue, [(1, 1, records_weight(2, 1))], delay_ns=50, reason=ACKED) == 1
+    assert draft.remove(queue, [(1, 2, records_weight(3, 1))], time=90, reason=EXPIRED) == 1
+    applied(draft)
+    assert queue.genesis == Genesis(
+        "orders",
+        next_counter=4,
+        queue_size=1,
+        queue_bytes=1,
+        total_put_count=3,
+        total_take_count=2,
+        total_delay_ns=50,
+        last_put_time=100,
+        last_take_time=100,
+        high_water_mark=3,
+        low_water_mark=1,
+        high_water_time=100,
+        low_water_time=100,
+        floor=2,
+    )
+
+
+def test_times_of_a_queue_never_go_back(state: State, queue: QueueState) -> None:
+    draft = Draft(state, 100)
+    draft.put(queue, [b"a"])
+    draft.put(queue, [b"b", b"c", b"d"], times=[90, 120, 110])
+    draft.put(queue, [b"e"])
+    draft.put(queue, [b"f", b"g"], times=[130, 140])
+    assert put_times(draft) == [100, 100, 120, 120, 120, 130, 140]
+    applied(draft)
+    assert state.segments[1].last_time == 140
+    assert queue.genesis.last_put_time == 140
+
+
+def test_counters_given_out_before_may_leave_a_gap(state: State, queue: QueueState) -> None:
+    draft = Draft(state, 100)
+    assert draft.put(queue, [b"a"], first=5) == 5
+    applied(draft)
+    assert queue.genesis.floor == 4
+    assert not queue.is_live(4)
+    draft = Draft(state, 100)
+    assert draft.put(queue, [b"b"], first=9) == 9
+    assert draft.put(queue, [b"c"]) == 10
+    applied(draft)
+    assert list(queue.removed) == [(6, 8)]
+
+
+def test_the_last_counter_is_the_last(state: State, queue: QueueState) -> None:
+    draft = Draft(state, 100)
+    assert draft.put(queue, [b"a"], first=COUNTER_MAX) == COUNTER_MAX
+    with pytest.raises(CounterExhausted, match="'orders': counter 9223372036854775808 is over"):
+        draft.put(queue, [b"b"])
+
+
+def test_a_commit_that_does_not_fit_a_frame_is_refused(state: State, queue: QueueState) -> None:
+    draft = Draft(state, 100)
+    with pytest.raises(ItemTooLarge, match=r"split it\. Nothing was stored\."):
+        draft.put(queue, [bytes(BODY_BYTES_MAX)])
+    assert draft.block_count == 0
+    with pytest.raises(ItemTooLarge):
+        draft.configure(queue, b"x" * BODY_BYTES_MAX)
+    draft.put(queue, [b"small"])
+    draft.block_count = BLOCK_COUNT_MAX
+    with pytest.raises(ItemTooLarge, match="at most 65535 blocks"):
+        draft.put(queue, [b"one more"])
+
+
+def test_room_is_kept_for_the_largest_genesis_entry(state: State) -> None:
+    entry = Genesis("abcdefgh/" + "x" * 64 + ".dlq")
+    for field in Genesis.__struct_fields__[1:-1]:
+        setattr(entry, field, 2**64 - 1)
+    assert len(encode_genesis([entry])) < GENESIS_BYTES_MAX
+
+
+def test_a_configuration_must_be_text(state: State, queue: QueueState) -> None:
+    with pytest.raises(UnicodeDecodeError):
+        Draft(state, 1).configure(queue, b"\xff")
+
+
+def test_reserving_never_goes_back_nor_over_the_limit(state: State, queue: QueueState) -> None:
+    draft = Draft(state, 1)
+    draft.reserve(queue, 10)
+    draft.reserve(queue, 5)
+    assert draft.plans["orders"].genesis.reserved_upto == 10
+    draft.reserve(queue, COUNTER_MAX + 9)
+    assert draft.plans["orders"].genesis.reserved_upto == COUNTER_MAX
+
+
+def test_a_record_may_come_back_and_go_again_in_one_draft(state: State, queue: QueueState) -> None:
+    """Counts and floor once went wrong, and the log stopped, when both were in one commit."""
+    draft = Draft(state, 1)
+    draft.put(queue, [b"a", b"b", b"c"])
+    applied(draft)
+    taken = Draft(state, 2)
+    taken.remove(queue, [(1, 2, 2 * records_weight(1, 1))])
+    applied(taken)
+    draft = Draft(state, 3)
+    draft.move(queue, [1], [1], [b"a"])
+    draft.move(queue, [2], [1], [b"b"])
+    assert draft.remove(queue, [(1, 1, records_weight(1, 1))]) == 1
+    assert draft.remove(queue, [(3, 3, records_weight(1, 1))]) == 1
+    draft.move(queue, [3], [1], [b"c"])
+    applied(draft)
+    assert [counter for counter in range(5) if queue.is_live(counter)] == [2, 3]
+    assert queue.genesis.queue_size == 2
+    assert queue.genesis.queue_bytes == 2
+    assert state.disagreements(["orders"]) == []
+
+
+def test_removals_are_remembered_with_reason_and_time(state: State, queue: QueueState) -> None:
+    draft = Draft(state, 100)
+    draft.put(queue, [b"a", b"b"])
+    draft.remove(queue, [(1, 1, 17)], reason=ACKED)
+    draft.remove(queue, [(2, 2, 17)], reason=EXPIRED, time=70)
+    assert draft.removals() == [
+        UnloggedEntry("orders", ACKED, 100, [(1, 1, 17)]),
+        UnloggedEntry("orders", EXPIRED, 70, [(2, 2, 17)]),
+    ]
+
+
+def test_ranges_that_touch_are_joined() -> None:
+    assert merged([]) == []
+    assert merged([(1, 1, 5), (2, 4, 6), (6, 6, 1), (7, 7, 2)]) == [(1, 4, 11), (6, 7, 3)]

@@ -1,0 +1,374 @@
+"""A full disk refuses puts, still drains to empty, and takes puts again when space is back (C8)."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+import pytest
+
+from store import (
+    AccessError,
+    DiskFull,
+    DurabilityError,
+    Log,
+    LogOptions,
+    Status,
+    open_log,
+)
+from store.blocks import ACKED, records_weight
+from tests.support.clock import ManualClock
+from tests.support.crashes import after_process_crash, crash_points, power_images
+from tests.support.faulty import Fault, FaultyFiles
+from tests.support.figures import record
+from tests.support.ledger import Ledger, contents_of
+from tests.support.pending import SECTOR_BYTES
+from tests.support.simfiles import SimFiles
+
+PATH = "/store"
+CAPACITY = 24 << 10
+OPTIONS = LogOptions(fill_bytes=0, reserve_bytes=1024, segment_bytes=64 << 10)
+QUEUES = ("a", "b")
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk is warned of at every step."""
+    monkeypatch.setattr(logging.getLogger("store"), "disabled", True)
+
+
+class FullDisk:
+    """A store on a small disk, filled until a put is refused, and what it must hold."""
+
+    def __init__(
+        self, capacity: int = CAPACITY, options: LogOptions = OPTIONS, payload_bytes: int = 120
+    ) -> None:
+        self.files = SimFiles(capacity=capacity)
+        self.options = options
+        self.ledger = Ledger()
+        self.log = self.open(self.files)
+        self.capacity = capacity
+        self.payload_bytes = payload_bytes
+
+    def open(self, files: SimFiles) -> Log:
+        return open_log(PATH, files=files, clock=ManualClock(), options=self.options)
+
+    def put(self, name: str, payload: bytes) -> None:
+        counters = self.log.put(name, [payload])
+        self.ledger.committed(lambda c: c.put(name, counters, [payload]), durable=True)
+
+    def fill(self) -> None:
+        """Put until that is refused; at least one record goes into each queue."""
+        index = 0
+        while self.log.status is Status.OPEN:
+            payload = b"%d." % index
+            payload *= self.payload_bytes // len(payload)
+            try:
+                self.put(QUEUES[index % 2], payload)
+            except DiskFull:
+                break
+            index += 1
+
+    def take(self, name: str) -> bool:
+        """Take the head; returns whether there was one. It must be the oldest."""
+        records = self.ledger.newest.queues[name].records
+        taken = [(key.counter, payload) for key, payload in self.log.take(name)]
+        assert taken == list(islice(records.items(), 1))
+        if taken:
+            self.ledger.committed(lambda c: c.remove(name, [taken[0][0]]), durable=True)
+        return bool(taken)
+
+    def ack(self, name: str, counter: int) -> None:
+        payload = self.ledger.newest.queues[name].records[counter]
+        draft = self.log.draft()
+        weight = records_weight(len(payload), 1)
+        draft.remove(self.log.queue(name), [(counter, counter, weight)], reason=ACKED)
+        self.log.commit(draft)
+        self.ledger.committed(lambda c: c.remove(name, [counter]), durable=True)
+
+    def drain(self) -> tuple[int, int]:
+        """Take everything; returns how many commits were frames, and how many checkpoints."""
+        frames = in_place = 0
+        for name in QUEUES:
+            sequence = self.log.sequence
+            while self.take(name):
+                frames += self.log.sequence > sequence
+                in_place += self.log.sequence == sequence
+                sequence = self.log.sequence
+        return frames, in_place
+
+    def add_space(self, count: int) -> None:
+        assert self.files._capacity is not None
+        self.files._capacity._sectors_max += count // SECTOR_BYTES
+
+    def check(self) -> None:
+        """The open log, and whatever a crash now leaves of it, hold exactly what they must."""
+        assert contents_of(self.log) == self.ledger.newest
+        self.check_crashes(self.files, self.ledger)
+
+    def check_crashes(self, files: SimFiles, ledger: Ledger) -> int:
+        """Open after the end of the process and after power cuts, with the disk still full."""
+        count = 0
+        for twin in self._crashed(files):
+            count += 1
+            with self.open(twin) as log:
+                ledger.check(contents_of(log), power_lost=True)
+        return count
+
+    def _crashed(self, files: SimFiles) -> Iterator[SimFiles]:
+        yield after_process_crash(files)
+        for image in power_images(files, limit=64, samples=16):
+            yield SimFiles.from_image(image, capacity=self.capacity)
+
+
+def use_up_reserve(disk: FullDisk) -> None:
+    """Take until a removal goes into a checkpoint."""
+    before = -1
+    while disk.log.sequence != before:
+        before = disk.log.sequence
+        assert disk.take("a")
+
+
+def test_a_put_that_a_full_disk_refuses_is_certainly_not_there() -> None:
+    disk = FullDisk()
+    disk.fill()
+    for payload in (b"x", b"x" * 5000, b"x" * 400):
+        with pytest.raises(DiskFull):
+            disk.log.put("a", [payload] * 20)
+        assert disk.log.status is Status.OPEN
+        disk.check()
+    disk.log.close()
+    disk.check_crashes(disk.files, disk.ledger)
+
+
+def test_a_full_disk_drains_to_empty_through_the_reserve_and_then_the_checkpoints() -> None:
+    disk = FullDisk()
+    disk.fill()
+    frames, in_place = disk.drain()
+    assert frames > 3, "the reserve was not used"
+    assert in_place > 10, "no checkpoint was overwritten in place"
+    assert not any(queue.records for queue in disk.ledger.newest.queues.values())
+    disk.check()
+    disk.log.close()
+    with disk.open(disk.files) as log:
+        assert contents_of(log) == disk.ledger.newest
+
+
+def test_a_full_disk_drains_when_records_are_acked_out_of_order() -> None:
+    disk = FullDisk()
+    disk.fill()
+    for name in QUEUES:
+        counters = list(disk.ledger.newest.queues[name].records)
+        for counter in counters[4::2] + counters[0:4] + counters[5::2]:
+            disk.ack(name, counter)
+    assert not any(queue.records for queue in disk.ledger.newest.queues.values())
+    disk.check()
+
+
+def test_leases_go_on_and_states_are_refused_on_a_full_disk() -> None:
+    disk = FullDisk()
+    disk.fill()
+    log = disk.log
+    use_up_reserve(disk)
+    counter = next(iter(disk.ledger.newest.queues["b"].records))
+    draft = log.draft()
+    draft.lease(log.queue("b"), [counter], [3], deadline=9)
+    log.commit(draft)
+    disk.ledger.committed(lambda c: c.queues["b"].attempts.update({counter: 3}), durable=True)
+    draft = log.draft()
+    draft.set_states([("x", b"1" * 2000)])
+    with pytest.raises(DiskFull):
+        log.commit(draft)
+    disk.check()
+
+
+def test_power_cuts_at_every_step_of_the_drain_lose_nothing_and_bring_nothing_back() -> None:
+    disk = FullDisk(capacity=20 << 10)
+    disk.fill()
+    opened = 0
+
+    def visit(index: int, files: SimFiles) -> None:
+        nonlocal opened
+        ledger = disk.ledger.at_crash(None)
+        for name in QUEUES:
+            # The take that is under way, if it is one of this queue.
+            head = next(iter(disk.ledger.newest.queues[name].records), None)
+            if head is not None:
+                contents = disk.ledger.newest.copy()
+                contents.remove(name, [head])
+                ledger.possible.append(contents)
+        opened += disk.check_crashes(files, ledger)
+
+    states = crash_points(lambda files: disk.drain(), visit, files=disk.files)
+    record("full_disk_drain", states=states, opened=opened)
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])
+def test_every_call_of_a_removal_in_place_may_fail(error: int) -> None:
+    disk = FullDisk()
+    disk.fill()
+    use_up_reserve(disk)
+    head = next(iter(disk.ledger.newest.queues["b"].records))
+    call, struck = 0, True
+    while struck:
+        twin = after_process_crash(disk.files)
+        files = FaultyFiles(twin)
+        log = open_log(PATH, files=files, clock=ManualClock(), options=disk.options)
+        files.faults = (Fault(at=files.call_count + call, error=error),)
+        ledger = disk.ledger.at_crash(None)
+        try:
+            log.take("b")
+        except (DiskFull, AccessError):
+            assert log.status is Status.OPEN
+        except DurabilityError:
+            assert log.status is Status.FAILED
+            ledger.doubted(lambda contents: contents.remove("b", [head]))
+        else:
+            ledger.committed(lambda contents: contents.remove("b", [head]), durable=True)
+        struck = files.fired > 0
+        call += 1
+        disk.check_crashes(twin, ledger)
+        log.release()
+        assert not twin._handles
+    assert call > 5
+
+
+def test_puts_work_again_without_a_reopen_when_space_is_back() -> None:
+    disk = FullDisk()
+    disk.fill()
+    for _ in range(20):
+        disk.take("a")
+        disk.take("b")
+    assert disk.log.state.unlogged
+    disk.add_space(64 << 10)
+    disk.put("a", b"new" * 200)
+    assert not disk.log.state.unlogged, "the log holds them now"
+    disk.check()
+    disk.put("b", b"newer")
+    disk.take("a")
+    disk.check()
+
+
+def test_the_log_alone_tells_what_was_removed_once_space_is_back() -> None:
+    """Removals that only a checkpoint held are in the next frame: both copies may then rot."""
+    disk = FullDisk()
+    disk.fill()
+    for _ in range(20):
+        disk.take("a")
+    disk.add_space(64 << 10)
+    disk.put("a", b"new")
+    twin = after_process_crash(disk.files)
+    for name in ("checkpoint.a", "checkpoint.b"):
+        twin.damage(f"{PATH}/{name}", 60, b"????")
+    with disk.open(twin) as log:
+        assert contents_of(log) == disk.ledger.newest
+
+
+def test_reclaiming_gives_space_back_while_a_full_disk_drains() -> None:
+    disk = FullDisk(capacity=224 << 10, payload_bytes=3000)
+    disk.fill()
+    assert len(disk.log.state.segments) > 2
+    for index in range(40):
+        disk.take(QUEUES[index % 2])
+    disk.put("a", b"fits again" * 300)
+    disk.check()
+
+
+@pytest.mark.parametrize("spare", [0, SECTOR_BYTES, 4 * SECTOR_BYTES])
+def test_a_crashed_store_opens_on_a_totally_full_disk_and_drains(spare: int) -> None:
+    disk = FullDisk()
+    disk.fill()
+    for _ in range(12):
+        disk.take("a")
+    twin = after_process_crash(disk.files)
+    assert twin._capacity is not None
+    twin._capacity._sectors_max = twin._capacity._used + spare // SECTOR_BYTES
+    disk.files, disk.log = twin, disk.open(twin)
+    disk.check()
+    disk.drain()
+    disk.check()
+    disk.add_space(32 << 10)
+    disk.put("a", b"space")
+    disk.check()
+
+
+def test_filling_emptying_and_filling_again_goes_on_for_ever() -> None:
+    disk = FullDisk(capacity=256 << 10, payload_bytes=3000)
+    for _ in range(5):
+        disk.fill()
+        disk.drain()
+        disk.put("a", b"again")
+        assert disk.take("a")
+    disk.check()
+
+
+# The bound on disk use.
+
+BOUND_OPTIONS = LogOptions(
+    fill_bytes=4096, reserve_bytes=4096, segment_bytes=64 << 10, checkpoint_bytes=64 << 10
+)
+
+
+def run_load(step: Callable[[Log, int], None], *, steps: int, upkeep: bool) -> float:
+    """Run, and hold the disk to 2 x live + 2 segments + reserve; returns the worst share of it."""
+    files = SimFiles(capacity=64 << 20)
+    worst = 0.0
+    with open_log(PATH, files=files, clock=ManualClock(), options=BOUND_OPTIONS) as log:
+        for index in range(steps):
+            step(log, index)
+            while upkeep and log.compact():
+                pass
+            assert files._capacity is not None
+            used = files._capacity._used * SECTOR_BYTES
+            worst = max(worst, used / disk_bound(log))
+    return worst
+
+
+def disk_bound(log: Log) -> int:
+    options = log.options
+    live = sum(segment.live_bytes for segment in log.state.segments.values())
+    return 2 * live + 2 * options.segment_bytes + options.fill_bytes + options.reserve_bytes
+
+
+def test_disk_use_is_bounded_under_a_fifo_load_over_many_segments() -> None:
+    def step(log: Log, index: int) -> None:
+        log.put("a", [b"%d" % index * 700])
+        if index >= 40:
+            log.take("a", 1, sync=index % 5 == 0)
+
+    worst = run_load(step, steps=600, upkeep=False)
+    record("disk_bound_fifo", worst=round(worst, 3))
+    assert worst <= 1
+
+
+def test_disk_use_is_bounded_with_one_stuck_record() -> None:
+    def step(log: Log, index: int) -> None:
+        counters = log.put("a", [b"%d" % index * 700])
+        if index % 100:
+            draft = log.draft()
+            weight = records_weight(len(b"%d" % index * 700), 1)
+            draft.remove(log.queue("a"), [(counters[0], counters[0], weight)], reason=ACKED)
+            log.commit(draft, sync=index % 7 == 0)
+
+    worst = run_load(step, steps=600, upkeep=True)
+    record("disk_bound_stuck", worst=round(worst, 3))
+    assert worst <= 1
+
+
+def test_disk_use_is_bounded_when_states_and_leases_are_what_lives() -> None:
+    def step(log: Log, index: int) -> None:
+        draft = log.draft()
+        draft.set_states([(f"s{index % 50}", b"%d" % index * 300)])
+        queue = log.queue(f"q{index % 3}")
+        first = draft.put(queue, [b"x" * 500])
+        log.commit(draft, sync=False)
+        draft = log.draft()
+        draft.lease(queue, [first], [1], deadline=1)
+        log.commit(draft, sync=False)
+        log.take(queue.name, 1)
+
+    worst = run_load(step, steps=600, upkeep=True)
+    record("disk_bound_states", worst=round(worst, 3))
+    assert worst <= 1
