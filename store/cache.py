@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections import OrderedDict
 from contextlib import suppress
 from typing import Final
 
 from store.directory import Directory
+from store.errors import DamageError
 from store.frames import SEGMENT_HEADER_BYTES
 from store.index import SegmentIndex
 from store.replay import extend_index
@@ -32,8 +34,12 @@ class SegmentCache:
         self._indexes: dict[int, SegmentIndex] = {}
         self._saves = saves
         self._tail = 0
+        self._closed = False
 
     def open(self, number: int) -> tuple[SegmentFile, SegmentIndex]:
+        """The segment's file, which stays open for a while. FileNotFoundError once closed."""
+        if self._closed:
+            raise FileNotFoundError(errno.ENOENT, "the segments were given back")
         file = self._files.get(number)
         if file is None:
             file = self._directory.open_segment(number, self._store_id)
@@ -59,9 +65,13 @@ class SegmentCache:
         behind = length - index.length
         if behind > 0:
             skip = [(start, end) for n, start, end in self._state.damage if n == number]
-            for frame in file.frames(index.length, length, skip=skip):
+            damage: list[DamageError] = []
+            for frame in file.frames(index.length, length, skip=skip, damage=damage):
                 extend_index(index, frame)
             index.length = length
+            if damage:
+                # It serves the queues that are not in there, this once; it is not worth keeping.
+                return index
             if self._saves and behind >= SAVE_BYTES_MIN and number != self._tail:
                 with suppress(OSError):
                     self._directory.write_index(index, number, self._store_id)
@@ -95,5 +105,6 @@ class SegmentCache:
         self._indexes.pop(number, None)
 
     def close(self) -> None:
+        self._closed = True
         for number in list(self._files):
             self.forget(number)

@@ -161,7 +161,11 @@ class Directory:
 
     def open_segment(self, number: int, store_id: bytes, *, write: bool = False) -> SegmentFile:
         handle = self.files.open(self.handle, segment_name(number), write=write)
-        return SegmentFile(self.files, handle, number, store_id)
+        try:
+            return SegmentFile(self.files, handle, number, store_id)
+        except BaseException:
+            let_go(self.files, handle)
+            raise
 
     def create_segment(self, header: SegmentHeader) -> SegmentFile:
         """Make a segment; its header and its name are durable on return.

@@ -176,6 +176,8 @@ class Draft:
             first = genesis.next_counter
         last = first + count - 1
         assert first >= genesis.next_counter
+        if not count:
+            return first
         if last > COUNTER_MAX:
             raise CounterExhausted(f"queue {queue.name!r}: counter {last} is over {COUNTER_MAX}")
         time = genesis.last_put_time
@@ -234,11 +236,14 @@ class Draft:
         return count
 
     def repeat_removal(self, queue: QueueState, entry: UnloggedEntry) -> None:
-        """Log a removal that took effect while the disk was full."""
+        """Log a removal that took effect while the disk was full, before this draft was begun."""
         plan = self._plan(queue)
-        self._add(
-            encode_removed(entry.ranges, queue=plan.index, time=entry.time, reason=entry.reason)
+        parts = encode_removed(
+            entry.ranges, queue=plan.index, time=entry.time, reason=entry.reason
         )
+        self._add(parts)
+        # In front of the draft's own blocks: one of them may restore what was removed then.
+        self.parts = parts + self.parts[: -len(parts)]
 
     def removals(self) -> list[UnloggedEntry]:
         """What the draft removes, for a checkpoint to remember until the log can hold it."""
@@ -307,6 +312,8 @@ class Draft:
 
     def set_states(self, entries: Sequence[tuple[str, bytes | None]]) -> None:
         """Set newest values by name; None deletes."""
+        if not entries:
+            return
         self._add(encode_state(entries, time=self.now))
         self.sets_states = True
         self._effects.append(_States(entries))

@@ -137,6 +137,8 @@ def decode_genesis(body: memoryview, genesis_bytes: int) -> list[Genesis]:
         entries = _decoder.decode(body[at:])
         for entry in entries:
             check_name(entry.name)
+            if entry.configuration is not None:
+                entry.configuration.decode()
     except (ValueError, RecursionError) as error:
         raise DamageError(at, f"genesis entries do not decode: {error}") from None
     return entries

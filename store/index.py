@@ -145,6 +145,8 @@ class SegmentIndex:
                 queue.counters.frombytes(entries.counters)
                 queue.times.frombytes(entries.times)
                 queue.offsets.frombytes(entries.offsets)
+                if not len(queue.counters) == len(queue.times) == len(queue.offsets):
+                    raise ValueError(f"columns of {name!r} have different lengths")
                 queue.moved = entries.moved
         except (ValueError, RecursionError) as error:
             raise DamageError(INDEX_HEADER_BYTES, f"index does not decode: {error}") from None

@@ -308,6 +308,8 @@ class Log:
     def take(self, name: str, count: int = 1, *, sync: bool = True) -> list[tuple[Key, bytes]]:
         """Remove up to `count` records at the head in one commit; returns them, oldest first."""
         queue = self.queue(name)
+        if count < 1:
+            return []
         taken: list[tuple[Key, bytes]] = []
         ranges: list[tuple[int, int, int]] = []
         for block in self.read(name):
@@ -335,11 +337,11 @@ class Log:
 
         CorruptionError where damage is reached.
         """
-        self.require_open()
         queue = self.queue(name)
         find = self.lookup.blocks if removed else self.lookup.live_blocks
         blocks = find(queue, first, min(last, queue.genesis.next_counter - 1))
         while True:
+            self.require_open()
             with self.sorting_errors():
                 block = next(blocks, None)
             if block is None:

@@ -15,7 +15,7 @@ from store.blocks import MOVED, RecordBlock, StateBlock
 from store.errors import CorruptionError, DamageError
 from store.index import QueueIndex, SegmentIndex
 from store.replay import frame_blocks
-from store.segment import SegmentFile, segment_name
+from store.segment import SegmentClosed, SegmentFile, segment_name
 from store.state import QueueState, Span, State
 
 SEEK_BYTES_MIN: Final = 64 << 10
@@ -32,10 +32,13 @@ class Lookup:
         self._state = state
         self._open = open_segment
 
-    def blocks(self, queue: QueueState, first: int, last: int) -> Iterator[RecordBlock]:
+    def blocks(
+        self, queue: QueueState, first: int, last: int, *, live: bool = False
+    ) -> Iterator[RecordBlock]:
         """Retained records first..last in order of counter, removed ones included.
 
-        CorruptionError where damage is reached; the blocks before it were handed out.
+        CorruptionError where damage has taken one of them, or with `live` a live one; the blocks
+        before it were handed out. Damage that took none of them is for others to meet.
         """
         counter = first
         while counter <= last:
@@ -45,25 +48,41 @@ class Lookup:
             span = queue.spans[at]
             counter, upto = max(counter, span.first), min(last, span.last)
             read = self._moved_blocks if span.moved else self._put_blocks
-            for block in read(queue, span, counter, upto):
-                self._check_hole(queue, span, counter, block.first - 1)
-                yield block
-                counter = block.last + 1
-            self._check_hole(queue, span, counter, upto)
+            damage: list[DamageError] = []
+            try:
+                for block in read(queue, span, counter, upto, damage):
+                    if counter < block.first:
+                        self._check_hole(queue, span, counter, block.first - 1, damage, live)
+                    yield block
+                    counter = block.last + 1
+            except SegmentClosed:
+                # Reclaimed, or too many were open: the records may lie elsewhere by now.
+                continue
+            if counter <= upto:
+                self._check_hole(queue, span, counter, upto, damage, live)
             counter = max(counter, upto + 1)
 
-    def _check_hole(self, queue: QueueState, span: Span, first: int, last: int) -> None:
-        if first <= last and queue.live_count(first, last):
+    def _check_hole(
+        self,
+        queue: QueueState,
+        span: Span,
+        first: int,
+        last: int,
+        damage: list[DamageError],
+        live: bool,
+    ) -> None:
+        if queue.live_count(first, last) or (damage and not live):
+            place = damage[0] if damage else DamageError(0, "they are not where they must be")
             raise CorruptionError(
                 f"{self._path}/{segment_name(span.segment)}",
-                0,
-                f"records {first} to {last} of queue {queue.name!r} are not where they must be",
+                place.offset,
+                f"records {first} to {last} of queue {queue.name!r}: {place.reason}",
             )
 
     def live_blocks(self, queue: QueueState, first: int, last: int) -> Iterator[RecordBlock]:
         """The same, with only live records."""
         floor = queue.genesis.floor
-        for block in self.blocks(queue, max(first, floor + 1), last):
+        for block in self.blocks(queue, max(first, floor + 1), last, live=True):
             if not queue.removed:
                 yield block
                 continue
@@ -84,7 +103,9 @@ class Lookup:
             if not span.moved:
                 if self._state.segments[span.segment].last_time < time:
                     continue
-                first = max(first, self._entries(queue, span)[1].counter_at_time(time))
+                with self._damage_in(span.segment):
+                    entries = self._entries(queue, span)[1]
+                first = max(first, entries.counter_at_time(time))
             for block in self.blocks(queue, first, span.last):
                 at = bisect_left(block.times(), time)
                 if at < block.count:
@@ -113,7 +134,7 @@ class Lookup:
         return file, entries
 
     def _put_blocks(
-        self, queue: QueueState, span: Span, first: int, last: int
+        self, queue: QueueState, span: Span, first: int, last: int, damage: list[DamageError]
     ) -> Iterator[RecordBlock]:
         with self._damage_in(span.segment):
             file, entries = self._entries(queue, span)
@@ -122,7 +143,7 @@ class Lookup:
             offset: int | None = entries.offset_of_counter(first)
             while offset is not None:
                 start, offset = offset, None
-                for frame in file.frames(start, length, skip=skip):
+                for frame in file.frames(start, length, skip=skip, damage=damage):
                     for kind, block in frame_blocks(frame, queue.name):
                         if not isinstance(block, RecordBlock) or kind == MOVED:
                             continue
@@ -138,7 +159,7 @@ class Lookup:
                         break
 
     def _moved_blocks(
-        self, queue: QueueState, span: Span, first: int, last: int
+        self, queue: QueueState, span: Span, first: int, last: int, damage: list[DamageError]
     ) -> Iterator[RecordBlock]:
         pieces: dict[int, RecordBlock] = {}
         with self._damage_in(span.segment):

@@ -48,7 +48,7 @@ def open_log(
     is not is copied aside and listed in `Log.quarantine`.
     """
     files = files or OsFiles()
-    path = path.rstrip("/") or "/"
+    path = path.rstrip("/") or path[:1]
     try:
         Directory.make(files, path)
         directory = Directory(files, path)
@@ -105,6 +105,8 @@ def _create(directory: Directory, clock: Clock) -> Recovered:
     directory.sync_parents()
     for name in CHECKPOINT_NAMES:
         directory.remove(name)
+    # For good, before the segment is made again: a checkpoint without it would look like a loss.
+    directory.sync()
     header = SegmentHeader(
         store_id=clock.token(STORE_ID_BYTES),
         number=1,

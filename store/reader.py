@@ -97,7 +97,8 @@ class Reader:
             last_known = min(last, queue.genesis.next_counter - 1)
             if removed:
                 self._check_there(queue, counter if counter > 1 else 0)
-            find = self._lookup.blocks if removed else self._lookup.live_blocks
+            lookup = self._lookup
+            find = lookup.blocks if removed else lookup.live_blocks
             try:
                 for block in find(queue, counter, last_known):
                     yield block
@@ -105,7 +106,9 @@ class Reader:
                 return
             except FileNotFoundError:
                 # The owner reclaimed or compacted the segment: read where its records went.
-                self._load()
+                self._require_open()
+                if lookup is self._lookup:
+                    self._load()
 
     def get(self, name: str, counter: int) -> tuple[Key, bytes] | None:
         """One retained record by its counter, or None."""
@@ -247,7 +250,7 @@ class Reader:
         elif now - self._waiting_since[1] >= UNWITNESSED_SECONDS:
             sync_file(self._files, file.handle, f"{self.path}/{segment_name(file.number)}")
             self._files.forget_cache(file.handle)
-            newest, _ = self._look_ahead(file, size)
+            # Only as far as we had looked before the sync: the owner may have written on since.
             self._apply(file, size, newest)
             self._waiting_since = None
 

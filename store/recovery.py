@@ -11,7 +11,7 @@ damage, and opening raises.
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from store.checkpoint import CHECKPOINT_NAMES, Checkpoint
 from store.directory import Directory, Names, sync_file
@@ -22,6 +22,9 @@ from store.segment import SegmentFile, read_exactly, segment_name
 from store.state import SegmentState, State
 
 logger = logging.getLogger("store")
+
+ASTRAY_BYTES: Final = (512, -512, 1024, -1024)
+"""How far from its place a misdirected witness is looked for."""
 
 
 class Position(NamedTuple):
@@ -313,14 +316,16 @@ def _judge_tail(
     """How many bytes behind the end are torn: none if only zeros follow. Damage raises."""
     if damage is None or file.is_zero(position.offset, size):
         return 0
-    for offset, header in file.sound_headers(position.offset, size):
-        if header.durable_upto > position.sequence:
-            raise CorruptionError(
-                _path(directory, file.number),
-                position.offset,
-                f"{damage.reason}, yet frame {header.sequence} at byte {offset} says that frames "
-                f"up to {header.durable_upto} were durable",
-            )
+    # A witness may itself have been written to a sector beside its own.
+    for astray in (0, *ASTRAY_BYTES):
+        for offset, header in file.sound_headers(position.offset, size, astray=astray):
+            if header.durable_upto > position.sequence:
+                raise CorruptionError(
+                    _path(directory, file.number),
+                    position.offset,
+                    f"{damage.reason}, yet frame {header.sequence} at byte {offset} says that "
+                    f"frames up to {header.durable_upto} were durable",
+                )
     logger.warning(
         "%s: torn tail behind frame %d, %d bytes set aside",
         _path(directory, file.number),

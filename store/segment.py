@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from store.checksum import ALGORITHMS, CRC32C, check_function, segment_seed
-from store.errors import DamageError
+from store.errors import DamageError, FifoqError
 from store.files import Files, Handle
 from store.frames import (
     ALGORITHM_AT,
@@ -99,6 +99,10 @@ class Frame(NamedTuple):
         return self.offset + self.header.frame_bytes
 
 
+class SegmentClosed(FifoqError):
+    """The segment's file was given back while its frames were read; open it again."""
+
+
 class SegmentFile:
     """Reads one segment. Every frame it hands out was checked against its place and chain."""
 
@@ -129,13 +133,19 @@ class SegmentFile:
         sequence: int | None = None,
         previous: int | None = None,
         skip: list[tuple[int, int]] | None = None,
+        damage: list[DamageError] | None = None,
     ) -> Iterator[Frame]:
         """Frames from `start` up to `end`, in order.
 
         `sequence` and `previous` are what the first one must carry, where that is known; each
         later one must continue the one before. Regions of `skip` (known damage) are stepped
-        over. DamageError at the first byte that does not fit.
+        over. DamageError at the first byte that does not fit; or, if there is a list for
+        `damage`, it is noted there and the next sound frame follows. SegmentClosed if the
+        segment is closed before the frames are used up.
         """
+        if damage is not None:
+            yield from self._frames_between_damage(start, end, skip, damage)
+            return
         data, base = b"", start
         offset = start
         while offset < end:
@@ -162,19 +172,39 @@ class SegmentFile:
             sequence, previous = header.sequence + 1, checksum
             offset += size
 
+    def _frames_between_damage(
+        self, start: int, end: int, skip: list[tuple[int, int]] | None, damage: list[DamageError]
+    ) -> Iterator[Frame]:
+        offset = start
+        while offset < end:
+            try:
+                for frame in self.frames(offset, end, skip=skip):
+                    yield frame
+                    offset = frame.end
+                return
+            except DamageError as error:
+                damage.append(error)
+                offset = error.offset
+            offset = next((at for at, _ in self.sound_headers(offset + ALIGNMENT, end)), end)
+
     def _read(self, offset: int, end: int, count: int) -> bytes:
         if offset + count > end:
             raise DamageError(offset, f"a frame of {count} bytes runs past byte {end}")
+        if self._closed:
+            raise SegmentClosed(f"{segment_name(self.number)}: closed while it was read")
         want = min(max(count, READ_BYTES), end - offset)
         data = read_exactly(self.files, self.handle, want, offset)
         if len(data) < count:
             raise DamageError(offset, f"the file ends {count - len(data)} bytes early")
         return data
 
-    def sound_headers(self, start: int, end: int) -> Iterator[tuple[int, FrameHeader]]:
+    def sound_headers(
+        self, start: int, end: int, *, astray: int = 0
+    ) -> Iterator[tuple[int, FrameHeader]]:
         """Every place between `start` and `end` where a header that belongs there stands.
 
-        Used behind damage: what such a header says can be believed, whatever its body is.
+        Used behind damage: what such a header says can be believed, whatever its body is. With
+        `astray`, headers that belong that many bytes before the place where they stand.
         """
         # Frames are at most this much apart in a read, so none is missed at a seam.
         overlap = FRAME_HEADER_BYTES
@@ -187,13 +217,12 @@ class SegmentFile:
                 return
             at = data.find(FRAME_MAGIC)
             while 0 <= at <= len(data) - FRAME_HEADER_BYTES:
-                if (offset + at) % ALIGNMENT == 0 and at < READ_BYTES:
+                place = offset + at - astray
+                if place % ALIGNMENT == 0 and place >= 0 and at < READ_BYTES:
                     try:
                         yield (
                             offset + at,
-                            decode_header(
-                                data, at, check=self.check, seed=self.seed, offset=offset + at
-                            ),
+                            decode_header(data, at, check=self.check, seed=self.seed, offset=place),
                         )
                     except DamageError:
                         pass

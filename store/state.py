@@ -439,6 +439,8 @@ class State:
                     place.live_weight += span.weight
         for entry in self.states.values():
             self._add_meta(entry.segment, 1, entry.weight)
+        # Reclaiming may have been put off, and what was retained may no longer be.
+        self.emptied = {n for n, segment in self.segments.items() if not segment.live_count}
 
 
 def segment_entries(state: State) -> list[SegmentEntry]:

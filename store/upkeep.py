@@ -259,6 +259,8 @@ def _carry_meta(log: Log, number: int) -> None:
 
 def compact(log: Log, max_bytes: int) -> bool:
     """One bounded step; returns whether a sparse segment is left."""
+    # What a queue no longer retains is dead although nobody emptied it; the next commit reclaims.
+    log.state.emptied.update(n for n, segment in log.state.segments.items() if segment.dead)
     number = _sparsest(log)
     if number is None:
         return False
@@ -276,7 +278,7 @@ def _sparsest(log: Log) -> int | None:
     candidates = [
         segment
         for number, segment in log.state.segments.items()
-        if segment.sparse and number not in excluded
+        if segment.sparse and not segment.dead and number not in excluded
     ]
     best = min(candidates, key=lambda segment: segment.live_bytes / segment.length, default=None)
     return None if best is None else best.number

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 
 import pytest
-from _pytest.terminal import TerminalReporter
 
 from tests.rigs.mounts import why_no_mounts
-
-NOT_RUN = "not run"
+from tests.rigs.summary import NOT_RUN
 
 
 class NotRun:
@@ -42,21 +39,3 @@ class NotRun:
 @pytest.fixture
 def not_run(request: pytest.FixtureRequest) -> NotRun:
     return NotRun(request)
-
-
-def _notes(reporter: TerminalReporter) -> Iterator[str]:
-    for reports in list(reporter.stats.values()):
-        for report in reports:
-            # User properties are on every report of a test; its end is where they are complete.
-            if getattr(report, "when", None) == "teardown":
-                for name, reason in report.user_properties:
-                    if name == NOT_RUN:
-                        yield f"{report.nodeid}: {reason}"
-
-
-def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
-    notes = sorted(_notes(terminalreporter))
-    terminalreporter.section("rigs")
-    terminalreporter.line(f"{len(notes)} rigs or parts of rigs did not run here")
-    for note in notes:
-        terminalreporter.line(f"not run: {note}")

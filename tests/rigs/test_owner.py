@@ -258,18 +258,18 @@ def test_a_queue_name_that_breaks_the_rule_is_refused_and_makes_nothing(
 
 
 @pytest.fixture
-def umask() -> Iterator[Callable[[int], None]]:
+def umask() -> Iterator[Callable[[int], int]]:
     """Sets the umask; the old one is back afterwards."""
     old = os.umask(0o077)
     try:
-        yield lambda mask: os.umask(mask) and None
+        yield os.umask
     finally:
         os.umask(old)
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o277, 0o777])
 def test_only_the_owner_may_read_a_store_whatever_the_umask(
-    tmp_path: Path, umask: Callable[[int], None], mask: int
+    tmp_path: Path, umask: Callable[[int], int], mask: int
 ) -> None:
     """A umask of 0277 used to leave a directory in which its owner could make nothing."""
     umask(mask)

@@ -93,3 +93,21 @@ def test_a_writer_that_is_killed_at_a_certain_system_call_keeps_what_it_confirme
     record("sigkill at a call", kills=killed, violations=len(oracle.violations), seed=SEED)
     assert oracle.violations == []
     assert killed == kills
+
+
+def test_a_store_that_was_set_back_is_found_out(tmp_path: Path) -> None:
+    """The control: the oracle sees that an older copy lost what was confirmed since."""
+    store, copy = tmp_path / "store", tmp_path / "copy"
+    oracle = Oracle(power=False)
+    with Writers() as writers:
+        for seed in range(3):
+            if seed == 1:
+                shutil.copytree(store, copy)
+            if seed == 2:
+                shutil.rmtree(store)
+                copy.rename(store)
+                assert oracle.violations == []
+            writers.start(Job(path=str(store), seed=seed), oracle)
+            writers.listen(oracle, 2 * DELAY_SECONDS_MAX, after=Dumped)
+            writers.kill(oracle)
+    assert "lost" in oracle.violations[0]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from random import Random
+
 import pytest
 
+from store import LogOptions, open_log
 from store.blocks import ACKED, EXPIRED, RecordBlock, block_headers, decode_block, records_weight
-from store.checkpoint import UnloggedEntry
-from store.draft import GENESIS_BYTES_MAX, Draft, merged
-from store.errors import CounterExhausted, ItemTooLarge
+from store.checkpoint import Checkpoint, UnloggedEntry, encode_checkpoint
+from store.draft import GENESIS_BYTES_MAX, Draft, joined, merged
+from store.errors import CounterExhausted, DiskFull, ItemTooLarge
 from store.frames import BLOCK_COUNT_MAX, BODY_BYTES_MAX
 from store.genesis import Genesis, encode_genesis
 from store.keys import COUNTER_MAX
-from store.state import QueueState, SegmentState, State
+from store.state import QueueState, SegmentState, State, segment_entries
+from tests.support.clock import ManualClock
+from tests.support.simfiles import SimFiles
 
 
 @pytest.fixture
@@ -176,6 +182,104 @@ def test_removals_are_remembered_with_reason_and_time(state: State, queue: Queue
     assert draft.removals() == [
         UnloggedEntry("orders", ACKED, 100, [(1, 1, 17)]),
         UnloggedEntry("orders", EXPIRED, 70, [(2, 2, 17)]),
+    ]
+
+
+def test_nothing_to_put_or_to_set_adds_no_block(state: State, queue: QueueState) -> None:
+    draft = Draft(state, 100)
+    assert draft.put(queue, []) == 1
+    draft.set_states([])
+    assert draft.block_count == 0
+
+
+def test_a_lease_of_a_record_that_goes_in_the_same_draft_is_forgotten(
+    state: State, queue: QueueState
+) -> None:
+    draft = Draft(state, 100)
+    draft.put(queue, [b"a", b"b"])
+    draft.remove(queue, [(1, 1, 17)])
+    draft.lease(queue, [1, 2], [1, 1], 500)
+    applied(draft)
+    assert queue.attempts == {2: 1}
+
+
+def checkpoint_bytes(state: State) -> int:
+    checkpoint = Checkpoint(
+        number=1,
+        clean=False,
+        written_at=0,
+        segment=1,
+        offset=0,
+        sequence=0,
+        last_checksum=0,
+        segments=segment_entries(state),
+        queues=[found.entry() for found in state.queues.values() if found.genesis_segment],
+        states=state.states,
+        damage=[],
+        unlogged=state.unlogged,
+    )
+    return len(encode_checkpoint(checkpoint, bytes(16)))
+
+
+def test_a_checkpoint_grows_no_more_than_the_draft_says(state: State, queue: QueueState) -> None:
+    draft = Draft(state, 2**62)
+    draft.put(queue, [b"x"] * 200, first=2**62)
+    draft.configure(queue, b"{}")
+    assert draft.checkpoint_growth() > 0
+    applied(draft)
+    random = Random(4)
+    for _ in range(100):
+        before = checkpoint_bytes(state)
+        draft = Draft(state, 2**62)
+        live = [c for c in range(2**62, 2**62 + 200) if queue.is_live(c)]
+        chosen = sorted(random.sample(live, min(len(live), random.randint(1, 4))))
+        draft.lease(queue, chosen, [2**32 - 1] * len(chosen), 2**62)
+        draft.remove(queue, merged([(c, c, 2**62) for c in chosen[1:] or chosen]))
+        if random.random() < 0.2:
+            draft.configure(queue, random.choice([b"\x00" * 9, b'"quoted"', "ä".encode() * 40]))
+        growth = draft.checkpoint_growth()
+        unlogged = joined(state.unlogged, draft.removals())
+        applied(draft)
+        state.unlogged = unlogged
+        assert checkpoint_bytes(state) - before <= growth
+        if not live[4:]:
+            break
+
+
+def test_records_are_never_moved_without_writing_them() -> None:
+    """On a full disk a move was once committed as if it were a removal, and the record was lost."""
+    files = SimFiles(capacity=200_000)
+    options = LogOptions(fill_bytes=0, reserve_bytes=0, segment_bytes=65536)
+    log = open_log("/q", files=files, clock=ManualClock(), options=options)
+    log.put("a", [bytes(1000)] * 60)
+    log.put("b", [b"keep"])
+    log.rotate()
+    log.put("c", [b"1"])
+    log.take("a", 59)
+    for _ in range(3):
+        log.checkpoint()
+    hog = files.create(files.open_dir("/"), "hog")
+    size = 0
+    with suppress(OSError):
+        while True:
+            size += files.pwrite(hog, bytes(512), size)
+    with pytest.raises(DiskFull):
+        log.compact()
+    assert log.get("b", 1) is not None
+    assert [payload for _, payload in log.take("b")] == [b"keep"]
+
+
+def test_unlogged_removals_of_one_kind_become_one(state: State) -> None:
+    one = UnloggedEntry("a", ACKED, 5, [(1, 1, 17), (9, 9, 17)])
+    more = [
+        UnloggedEntry("a", ACKED, 6, [(2, 3, 34)]),
+        UnloggedEntry("a", EXPIRED, 6, [(4, 4, 17)]),
+        UnloggedEntry("b", ACKED, 7, [(1, 1, 17)]),
+    ]
+    assert joined([one], more) == [
+        UnloggedEntry("a", ACKED, 6, [(1, 3, 51), (9, 9, 17)]),
+        UnloggedEntry("a", EXPIRED, 6, [(4, 4, 17)]),
+        UnloggedEntry("b", ACKED, 7, [(1, 1, 17)]),
     ]
 
 

@@ -71,6 +71,7 @@ def test_a_cut_entry_is_damage() -> None:
         msgspec.msgpack.encode([["Not a name"]]),
         msgspec.msgpack.encode([["orders", "not a number"]]),
         msgspec.msgpack.encode({}),
+        encode_genesis([Genesis("orders", configuration=b"\xff")]),
         b"\x91\xdc\x00\x12\xa1a" + b"\xc0" * 15 + b"\x91" * 5000,  # nested beyond reason
         msgspec.msgpack.encode([]) + b"\0",
     ],

@@ -147,6 +147,7 @@ def resealed(body: bytes) -> bytes:
         b"\x81",
         msgspec.msgpack.encode([1]),
         msgspec.msgpack.encode({"orders": [b"1234567", b"", b"", []]}),
+        msgspec.msgpack.encode({"orders": [bytes(16), bytes(16), bytes(8), []]}),
         b"\x81\xa1\xff" + msgspec.msgpack.encode([b"", b"", b"", []]),
         b"\x81\xa1a\x95\xc4\x00\xc4\x00\xc4\x00\x90" + b"\x91" * 5000,
     ],

@@ -1,0 +1,145 @@
+"""Golden stores of every released format open, hold what they must, and go on working."""
+
+from __future__ import annotations
+
+import filecmp
+import logging
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from store import FormatError, LogOptions, open_log
+from store.checksum import CRC32C, check_function
+from store.frames import FORMAT_VERSION, SEGMENT_HEADER_BYTES
+from store.log import Log
+from tests.golden.make import OPTIONS, contents, golden, make
+from tests.support.clock import ManualClock
+
+VERSIONS = range(1, FORMAT_VERSION + 1)
+KINDS = ("closed", "crashed")
+SIZE_MAX = 60_000
+
+stores = pytest.mark.parametrize(
+    ("version", "kind"), [(version, kind) for version in VERSIONS for kind in KINDS]
+)
+
+
+def copied(version: int, kind: str, where: Path) -> Path:
+    target = where / kind
+    shutil.copytree(golden(version) / kind, target)
+    return target
+
+
+def opened(path: Path) -> Log:
+    return open_log(str(path), clock=ManualClock(seed=9), options=LogOptions(fill_bytes=512))
+
+
+def expected(version: int, kind: str) -> object:
+    return msgspec.json.decode((golden(version) / f"{kind}.json").read_bytes())
+
+
+def plain(log: Log) -> object:
+    return msgspec.json.decode(msgspec.json.encode(contents(log)))
+
+
+@stores
+def test_a_golden_store_holds_what_it_must(version: int, kind: str, tmp_path: Path) -> None:
+    with opened(copied(version, kind, tmp_path)) as log:
+        assert plain(log) == expected(version, kind)
+
+
+@stores
+def test_a_golden_store_goes_on_working(version: int, kind: str, tmp_path: Path) -> None:
+    path = copied(version, kind, tmp_path)
+    with opened(path) as log:
+        before = [key.counter for key in log.keys("orders")]
+        (counter,) = log.put("orders", [b"new"])
+        assert counter > max(before)
+        ((key, _),) = log.take("orders")
+        assert key.counter == before[0]
+    with opened(path) as log:
+        assert [key.counter for key in log.keys("orders")] == [*before[1:], counter]
+        assert log.get("orders", counter) is not None
+        log.compact()
+        while log.take("orders", 100):
+            pass
+    with opened(path) as log:
+        assert list(log.keys("orders")) == []
+
+
+@stores
+def test_a_golden_store_is_found_without_its_checkpoints_and_indexes(
+    version: int, kind: str, tmp_path: Path
+) -> None:
+    path = copied(version, kind, tmp_path)
+    for found in [*path.glob("checkpoint.*"), *path.glob("*.idx")]:
+        found.write_bytes(b"rotten")
+    with opened(path) as log:
+        queues = expected(version, kind)["queues"]  # type: ignore[index]
+        assert {name: queue["records"] for name, queue in queues.items()} == {
+            name: queue["records"]
+            for name, queue in plain(log)["queues"].items()  # type: ignore[index]
+        }
+
+
+def test_the_crashed_store_has_a_torn_tail(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = copied(1, "crashed", tmp_path)
+    torn = (path / "00000000000000000001.log").read_bytes()
+    with caplog.at_level(logging.WARNING), opened(path) as log:
+        assert log.tail.file.number == 2
+    assert "torn tail behind frame 3" in caplog.text
+    kept = (path / "00000000000000000001.log").read_bytes()
+    assert kept == torn
+
+
+def test_the_writer_still_writes_the_same_bytes(tmp_path: Path) -> None:
+    make(tmp_path / "again")
+    pinned = {
+        path.relative_to(golden()).as_posix(): path.read_bytes()
+        for path in golden().rglob("*")
+        if path.is_file()
+    }
+    made = {
+        path.relative_to(tmp_path / "again").as_posix(): path.read_bytes()
+        for path in (tmp_path / "again").rglob("*")
+        if path.is_file()
+    }
+    assert sorted(made) == sorted(pinned)
+    assert [name for name, data in made.items() if data != pinned[name]] == []
+
+
+@stores
+def test_golden_stores_are_small_and_stay_as_they_are(
+    version: int, kind: str, tmp_path: Path
+) -> None:
+    found = golden(version) / kind
+    assert sum(path.stat().st_size for path in found.iterdir()) < SIZE_MAX // 2
+    copy = copied(version, kind, tmp_path)
+    opened(copy).close()
+    assert filecmp.dircmp(found, copy).left_only == []
+
+
+def test_a_store_of_a_newer_format_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = copied(1, "closed", tmp_path)
+    check = check_function(CRC32C)
+    for found in path.iterdir():
+        data = bytearray(found.read_bytes())
+        if found.suffix == ".idx":
+            continue
+        data[8] = FORMAT_VERSION + 1
+        if found.suffix == ".log":
+            head = bytes(data[: SEGMENT_HEADER_BYTES - 4])
+            data[SEGMENT_HEADER_BYTES - 4 : SEGMENT_HEADER_BYTES] = check(head, 0).to_bytes(
+                4, "little"
+            )
+        else:
+            data[48:52] = check(bytes(data[:48]), 0).to_bytes(4, "little")
+        found.write_bytes(data)
+    before = {found.name: found.read_bytes() for found in path.iterdir()}
+    with pytest.raises(FormatError, match=r"Nothing was changed\. Use a newer fifoq"):
+        open_log(str(path), clock=ManualClock(), options=OPTIONS)
+    assert {found.name: found.read_bytes() for found in path.iterdir()} == before

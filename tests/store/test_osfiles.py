@@ -1,0 +1,148 @@
+"""The real file calls: modes, flags and errors that only a real file system shows.
+
+That results and errnos are those of the simulated disk is tested with the simulated disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import gc
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from store.files import Handle
+from store.osfiles import OsFiles, SystemClock
+
+
+@pytest.fixture
+def files() -> OsFiles:
+    return OsFiles()
+
+
+@pytest.fixture
+def directory(files: OsFiles, tmp_path: Path) -> Iterator[Handle]:
+    handle = files.open_dir(str(tmp_path))
+    yield handle
+    files.close(handle)
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_directories_and_files_are_for_the_owner_alone(
+    files: OsFiles, directory: Handle, tmp_path: Path
+) -> None:
+    for umask in (0o000, 0o077, 0o777):
+        before = os.umask(umask)
+        try:
+            handle = files.create(directory, f"file{umask}")
+        finally:
+            os.umask(before)
+        assert files.pwrite(handle, b"x", 0) == 1
+        files.close(handle)
+        assert mode_of(tmp_path / f"file{umask}") == 0o600
+    files.make_dir(str(tmp_path / "made"))
+    assert mode_of(tmp_path / "made") == 0o700
+
+
+def test_handles_are_not_inherited_by_children(files: OsFiles, directory: Handle) -> None:
+    made = files.create(directory, "a")
+    opened = files.open(directory, "a", write=True)
+    for handle in (directory, made, opened):
+        assert fcntl.fcntl(handle, fcntl.F_GETFD) & fcntl.FD_CLOEXEC
+    files.close(made)
+    files.close(opened)
+
+
+def test_only_regular_files_are_opened(files: OsFiles, directory: Handle, tmp_path: Path) -> None:
+    (tmp_path / "real").write_bytes(b"x")
+    (tmp_path / "link").symlink_to("real")
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "folder").mkdir()
+    before = len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+    for write in (False, True):
+        for name in ("link", "fifo", "folder", "missing"):
+            with pytest.raises(OSError):
+                files.open(directory, name, write=write)
+    if sys.platform == "linux":
+        assert len(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(OSError) as caught:
+        files.open(directory, "fifo", write=False)
+    assert caught.value.errno == errno.EINVAL
+    with pytest.raises(FileExistsError):
+        files.create(directory, "link")
+    with pytest.raises(NotADirectoryError):
+        files.open_dir(str(tmp_path / "real"))
+
+
+def test_a_file_opened_for_reading_can_not_be_written(files: OsFiles, directory: Handle) -> None:
+    files.close(files.create(directory, "a"))
+    handle = files.open(directory, "a", write=False)
+    with pytest.raises(OSError):
+        files.pwrite(handle, b"x", 0)
+    files.close(handle)
+
+
+def test_the_lock_is_held_until_the_handle_is_closed(files: OsFiles, tmp_path: Path) -> None:
+    one, other = files.open_dir(str(tmp_path)), files.open_dir(str(tmp_path))
+    files.lock_dir(one)
+    with pytest.raises(BlockingIOError):
+        files.lock_dir(other)
+    files.close(one)
+    files.lock_dir(other)
+    files.close(other)
+
+
+def test_every_call_does_what_its_name_says(files: OsFiles, directory: Handle) -> None:
+    handle = files.create(directory, "a")
+    assert files.pwrite(handle, memoryview(b"0123456789"), 2) == 10
+    assert files.pread(handle, 4, 0) == b"\0\x0001"
+    files.truncate(handle, 6)
+    files.datasync(handle)
+    files.sync_dir(directory)
+    files.forget_cache(handle)
+    assert files.size(handle) == 6
+    assert files.pread(handle, 100, 4) == b"23"
+    files.close(handle)
+    assert files.list_dir(directory) == ["a"]
+    files.unlink(directory, "a")
+    assert files.list_dir(directory) == []
+
+
+class Watcher:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def called(self) -> None:
+        self.calls += 1
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_watcher_is_called_in_the_child_and_forgotten_with_its_owner(files: OsFiles) -> None:
+    kept, dropped = Watcher(), Watcher()
+    files.watch_fork(dropped.called)
+    files.watch_fork(kept.called)
+    del dropped
+    gc.collect()
+    child = os.fork()
+    if child == 0:
+        os._exit(40 + kept.calls)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 41
+    assert kept.calls == 0
+
+
+def test_the_clock_is_the_machines() -> None:
+    clock = SystemClock()
+    before = clock.monotonic()
+    clock.sleep(0)
+    assert clock.monotonic() >= before
+    assert clock.wall() > 1_700_000_000 * 10**9
+    assert len(clock.token(16)) == 16
+    assert clock.token(16) != clock.token(16)
