@@ -19,6 +19,7 @@ absent. An optional column that nobody uses costs nothing.
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
@@ -76,6 +77,8 @@ _ITEM_BYTES: Final = {"Q": 8, "I": 4, "i": 4, "B": 1}
 _TIME_CODES: Final[dict[int, Literal["I", "Q"] | None]] = {0: None, 4: "I", 8: "Q"}
 _PADS: Final = tuple(bytes(-n % 8) for n in range(8))
 
+if sys.byteorder != "little":
+    raise ImportError("store reads and writes columns in place and needs a little-endian machine")
 assert array("i").itemsize == 4
 assert array("I").itemsize == 4
 assert array("Q").itemsize == 8

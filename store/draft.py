@@ -136,10 +136,10 @@ class Draft:
         "block_count",
         "holds_records",
         "now",
+        "only_drains",
+        "only_removes",
         "parts",
         "plans",
-        "puts",
-        "sets_states",
         "size",
     )
 
@@ -149,9 +149,11 @@ class Draft:
         self.parts: list[Buffer] = []
         self.block_count = 0
         self.size = 0
-        self.puts = False
         self.holds_records = False
-        self.sets_states = False
+        self.only_drains = True
+        """It only takes away, or gives back what was taken: it may use the reserve."""
+        self.only_removes = True
+        """It holds nothing that a checkpoint does not: on a full disk one can stand for it."""
         self.plans: dict[str, Plan] = {}
         self._effects: list[_Put | _Remove | _Move | _Lease | _States] = []
 
@@ -192,7 +194,8 @@ class Draft:
         self._add(parts)
         weight = records_weight(payload_bytes, count)
         plan.puts.append((first, last, weight))
-        self.puts = self.holds_records = True
+        self.holds_records = True
+        self._needs_space()
         genesis.next_counter = last + 1
         genesis.queue_bytes += payload_bytes
         genesis.total_put_count += count
@@ -238,9 +241,7 @@ class Draft:
     def repeat_removal(self, queue: QueueState, entry: UnloggedEntry) -> None:
         """Log a removal that took effect while the disk was full, before this draft was begun."""
         plan = self._plan(queue)
-        parts = encode_removed(
-            entry.ranges, queue=plan.index, time=entry.time, reason=entry.reason
-        )
+        parts = encode_removed(entry.ranges, queue=plan.index, time=entry.time, reason=entry.reason)
         self._add(parts)
         # In front of the draft's own blocks: one of them may restore what was removed then.
         self.parts = parts + self.parts[: -len(parts)]
@@ -292,8 +293,11 @@ class Draft:
         self.holds_records = True
         weights = [records_weight(len(payload), 1) for payload in payloads]
         self._effects.append(_Move(queue, counters, weights, times[0]))
+        self.only_removes = False
         restored = [counter for counter in counters if not plan.is_live(counter)]
-        if restored:
+        if not restored:
+            self._needs_space()
+        else:
             for counter in restored:
                 if plan.removed is not None:
                     plan.removed.remove(counter, counter)
@@ -315,7 +319,7 @@ class Draft:
         if not entries:
             return
         self._add(encode_state(entries, time=self.now))
-        self.sets_states = True
+        self._needs_space()
         self._effects.append(_States(entries))
 
     def configure(self, queue: QueueState, configuration: bytes) -> None:
@@ -323,15 +327,18 @@ class Draft:
         configuration.decode()
         self._plan(queue).genesis.configuration = configuration
         self._room(len(configuration))
+        self._needs_space()
 
     def reserve(self, queue: QueueState, upto: int) -> None:
         """Once this is durable, counters up to there may be shown before their records are."""
         genesis = self._plan(queue).genesis
         genesis.reserved_upto = max(genesis.reserved_upto, min(upto, COUNTER_MAX))
+        self._needs_space()
 
     def touch(self, queue: QueueState) -> None:
         """Write the queue's genesis entry, changed or not."""
         self._plan(queue)
+        self._needs_space()
 
     def apply(self, segment: int, offset: int, index: SegmentIndex | None) -> None:
         """Carry the draft, now written at that place, into the state and the tail's index."""
@@ -362,6 +369,9 @@ class Draft:
             assert plan.queue.genesis.floor == plan.genesis.floor
             assert plan.queue.genesis.next_counter == plan.genesis.next_counter
             state.set_genesis(plan.queue, plan.genesis, segment)
+
+    def _needs_space(self) -> None:
+        self.only_drains = self.only_removes = False
 
     def _plan(self, queue: QueueState) -> Plan:
         plan = self.plans.get(queue.name)

@@ -144,11 +144,11 @@ class Log:
         size = frame_bytes(sum(map(len, draft.parts)) + len(genesis))
         if upkeep.rotation_due(self, size):
             self._rotate_or_stay()
-        if self._make_room(size, reserve=not draft.puts):
+        if self._make_room(size, reserve=draft.only_drains):
             self._append(draft, genesis)
             if sync:
                 self.sync_tail()
-        elif draft.holds_records or draft.sets_states:
+        elif not draft.only_removes:
             raise DiskFull(
                 f"{self.path}: no space for a frame of {size} bytes. Nothing of it was stored. "
                 f"Takes and acks still work; free some space and try again."

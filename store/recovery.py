@@ -18,7 +18,7 @@ from store.directory import Directory, Names, sync_file
 from store.errors import CorruptionError, DamageError, FormatError
 from store.frames import SEGMENT_HEADER_BYTES, SegmentHeader
 from store.replay import apply_frame
-from store.segment import SegmentFile, read_exactly, segment_name
+from store.segment import Frame, SegmentFile, read_exactly, segment_name
 from store.state import SegmentState, State
 
 logger = logging.getLogger("store")
@@ -267,7 +267,9 @@ def _apply_log(
             file = SegmentFile(directory.files, handle, number, store_id)
             size = directory.files.size(handle)
             limit = size if following is None else following.previous_length
-            position, damage = _apply_segment(file, state, position, limit, touched)
+            position, damage = _apply_segment(
+                _path(directory, number), file, state, position, limit, touched
+            )
             if following is None:
                 torn_bytes = _judge_tail(directory, file, position, size, damage)
             elif damage is not None:
@@ -285,8 +287,21 @@ def _apply_log(
     return position, torn_bytes
 
 
+def _apply_frame(path: str, state: State, number: int, frame: Frame) -> list[str]:
+    """Apply a frame whose checksums are sound: if it makes no sense, a crash was not the cause."""
+    try:
+        return apply_frame(state, number, frame, None)
+    except DamageError as error:
+        raise CorruptionError(path, error.offset, error.reason) from None
+
+
 def _apply_segment(
-    file: SegmentFile, state: State, position: Position, limit: int, touched: set[str]
+    path: str,
+    file: SegmentFile,
+    state: State,
+    position: Position,
+    limit: int,
+    touched: set[str],
 ) -> tuple[Position, DamageError | None]:
     """Apply frames up to `limit` or the first bad one; the damage is returned, not raised."""
     frames = file.frames(
@@ -299,10 +314,7 @@ def _apply_segment(
             return position, error
         if frame is None:
             return position, None
-        try:
-            touched.update(apply_frame(state, file.number, frame, None))
-        except DamageError as error:
-            return position, error
+        touched.update(_apply_frame(path, state, file.number, frame))
         position = Position(file.number, frame.end, frame.header.sequence, frame.checksum)
 
 

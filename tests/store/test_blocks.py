@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import struct
+import sys
 from collections.abc import Sequence
 
 import pytest
@@ -229,3 +231,14 @@ def test_kinds_and_columns_of_a_newer_version_are_refused_as_such() -> None:
             decoded(patched(RECORDS_BODY, 0, "B", kind))
     with pytest.raises(FormatError, match="record columns 0x80 are from a newer version"):
         decoded(patched(RECORDS_BODY, 4, "I", 128))
+
+
+def test_a_big_endian_machine_is_refused_at_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Columns are cast in place: there they would be written in the wrong order, unnoticed."""
+    monkeypatch.setattr(sys, "byteorder", "big")
+    spec = importlib.util.find_spec("store.blocks")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with pytest.raises(ImportError, match="little-endian"):
+        spec.loader.exec_module(module)

@@ -275,9 +275,10 @@ class StoreMachine(RuleBasedStateMachine):
         counts["steps"] += 1
         try:
             step()
-        except (DiskFull, AccessError) as error:
-            counts[f"refused: {type(error).__name__}"] += 1
+        except (DiskFull, AccessError):
             assert self.world.log.status is Status.OPEN
+            removal = len(model.commits) > attempted and bool(model.commits[-1].removes)
+            counts["refused removals" if removal else "refused"] += 1
             if len(model.commits) > attempted:
                 model.withdraw()
             return False

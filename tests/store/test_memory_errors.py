@@ -1,0 +1,286 @@
+"""Memory runs out at every allocation of every core call in turn (T4).
+
+A child process does it, on real files: `_testcapi.set_nomemory` can bring the interpreter itself
+down, and a simulated disk would run out of memory too. Afterwards the log is either usable and
+holds what it must, or it has failed and the store is right when it is opened anew (C8).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from store import FifoqError, Log, LogOptions, Status, StoreFailed, open_log
+from store.blocks import ACKED, records_weight
+from store.reader import Reader
+from tests.support.clock import ManualClock
+from tests.support.figures import record
+from tests.support.ledger import Contents, contents_of
+
+try:
+    import _testcapi
+except ImportError:  # pragma: no cover
+    _testcapi = None  # type: ignore[assignment]
+
+OPTIONS = LogOptions(fill_bytes=512, reserve_bytes=512, checkpoint_bytes=2048)
+CLEAN_RUNS: Final = 40
+"""A call is done when so many attempts in a row end well."""
+EVERY_UPTO: Final = 150
+"""Up to here each allocation fails in the suite; behind it the steps grow."""
+INTERPRETER_CRASHES_MAX: Final = 20
+
+pytestmark = pytest.mark.skipif(_testcapi is None, reason="this Python has no _testcapi")
+
+
+class Operation(NamedTuple):
+    """A call, the store it starts from, and what it changes."""
+
+    template: str
+    call: Callable[[Path, Log | None], object]
+    change: Callable[[Contents], None] = lambda contents: None
+
+
+def _log_call(
+    call: Callable[[Log], object], change: Callable[[Contents], None] = lambda contents: None
+) -> Operation:
+    def run(path: Path, log: Log | None) -> object:
+        assert log is not None
+        return call(log)
+
+    return Operation("closed", run, change)
+
+
+def _commit(log: Log) -> object:
+    draft = log.draft()
+    draft.put(log.queue("a"), [b"in a", b"draft"])
+    draft.remove(log.queue("b"), [(3, 3, records_weight(5, 1))], reason=ACKED)
+    draft.lease(log.queue("b"), [4], [2], deadline=5)
+    draft.set_states([("x", b"new"), ("y", None)])
+    return log.commit(draft)
+
+
+def _commit_change(contents: Contents) -> None:
+    contents.put("a", range(5, 7), [b"in a", b"draft"])
+    contents.remove("b", [3])
+    contents.queues["b"].attempts[4] = 2
+    contents.set_states([("x", b"new"), ("y", None)])
+
+
+def _open(path: Path, log: Log | None) -> object:
+    return open_log(str(path), clock=ManualClock(), options=OPTIONS)
+
+
+def _read(path: Path, log: Log | None) -> object:
+    with Reader(str(path), clock=ManualClock()) as reader:
+        return [block.payloads() for block in reader.blocks("b")]
+
+
+OPERATIONS: Final = {
+    "put": _log_call(
+        lambda log: log.put("a", [b"one", b"two"]),
+        lambda contents: contents.put("a", range(5, 7), [b"one", b"two"]),
+    ),
+    "put unsynced": _log_call(
+        lambda log: log.put("new", [b"one"], sync=False),
+        lambda contents: contents.put("new", range(1, 2), [b"one"]),
+    ),
+    "take": _log_call(lambda log: log.take("b", 2), lambda contents: contents.remove("b", [3, 4])),
+    "commit": _log_call(_commit, _commit_change),
+    "take the last of a segment": _log_call(
+        lambda log: log.take("b", 5), lambda contents: contents.remove("b", [3, 4, 5, 6, 7])
+    ),
+    "read": _log_call(lambda log: contents_of(log)),
+    "seal": _log_call(lambda log: log.seal()),
+    "rotate": _log_call(lambda log: log.rotate()),
+    "checkpoint": _log_call(lambda log: log.checkpoint()),
+    "compact": _log_call(lambda log: log.compact(400)),
+    "close": _log_call(lambda log: log.close()),
+    "open": Operation("closed", _open),
+    "open after a crash": Operation("crashed", _open),
+    "open a new store": Operation("none", _open),
+    "reader": Operation("crashed", _read),
+}
+
+
+# In the child.
+
+
+def make_templates(directory: Path) -> None:
+    """Two stores to start from, with the same contents."""
+    path = directory / "crashed"
+    log = open_log(str(path), clock=ManualClock(), options=OPTIONS)
+    log.put("a", [b"a%d" % i for i in range(4)])
+    log.put("b", [b"b%d" % i * 200 for i in range(2)])
+    log.rotate()
+    log.put("b", [b"b%d" % i * 3 for i in range(5)])
+    draft = log.draft()
+    draft.set_states([("x", b"1"), ("y", b"2")])
+    log.commit(draft)
+    log.take("b", 2)
+    log.rotate()
+    log.take("a", 2, sync=False)
+    log.release()
+    shutil.copytree(path, directory / "closed")
+    open_log(str(directory / "closed"), clock=ManualClock(), options=OPTIONS).close()
+
+
+def run_child(directory: Path, name: str, start: int, every: bool, for_ever: bool) -> Counter[str]:
+    """Fail allocation after allocation from `start` on, until the call no longer notices."""
+    logging.getLogger("store").disabled = True
+    operation = OPERATIONS[name]
+    work = directory / "work"
+    counts: Counter[str] = Counter()
+    allocation, clean = start, 0
+    while clean < CLEAN_RUNS:
+        (directory / "progress").write_text(str(allocation))
+        shutil.rmtree(work, ignore_errors=True)
+        if operation.template != "none":
+            shutil.copytree(directory / operation.template, work)
+        outcome = attempt(operation, work, allocation, for_ever)
+        counts[outcome] += 1
+        clean = clean + 1 if outcome == "done" else 0
+        allocation += 1 if every or allocation < EVERY_UPTO else 1 + allocation // 40
+    counts["last"] = allocation
+    return counts
+
+
+def attempt(operation: Operation, work: Path, allocation: int, for_ever: bool) -> str:
+    """One call with one allocation failing; returns how it ended."""
+    before, after = expected(operation)
+    log: Log | None = None
+    if operation.template == "closed" and operation.call is not _open:
+        log = open_log(str(work), clock=ManualClock(), options=OPTIONS)
+    handles = len(os.listdir("/proc/self/fd"))
+    result, error = starve(operation.call, work, log, allocation, for_ever)
+    if error is not None and not isinstance(error, MemoryError | FifoqError):
+        raise error
+    if isinstance(result, Log):
+        assert error is None
+        log = result
+    elif log is None:
+        assert len(os.listdir("/proc/self/fd")) == handles, "handles were left open"
+    allowed = [after] if error is None else [before, after]
+    if log is not None and log.status is Status.OPEN:
+        live = contents_of(log)
+        assert live in allowed, f"{live} is not in {allowed}"
+        counters = log.put("a", [b"more"])
+        live.put("a", counters, [b"more"])
+        allowed = [live]
+    elif log is not None and log.status is Status.FAILED:
+        try:
+            log.put("a", [b"more"])
+        except StoreFailed:
+            pass
+        else:
+            raise AssertionError("a failed log took a put")
+    outcome = "done" if error is None else "refused"
+    if log is not None:
+        outcome = "failed" if log.status is Status.FAILED else outcome
+        log.release()
+    check_reopened(work, allowed)
+    return outcome
+
+
+def starve(
+    call: Callable[[Path, Log | None], object],
+    work: Path,
+    log: Log | None,
+    allocation: int,
+    for_ever: bool,
+) -> tuple[object, BaseException | None]:
+    """What the call returned or raised when that allocation, or all from it on, failed."""
+    try:
+        _testcapi.set_nomemory(allocation, 0 if for_ever else allocation + 1)
+        result = call(work, log)
+        _testcapi.remove_mem_hooks()
+    except BaseException as error:
+        _testcapi.remove_mem_hooks()
+        return None, error
+    return result, None
+
+
+def expected(operation: Operation) -> tuple[Contents, Contents]:
+    before = Contents()
+    if operation.template != "none":
+        before.put("a", range(1, 5), [b"a%d" % i for i in range(4)])
+        before.put("b", range(1, 3), [b"b%d" % i * 200 for i in range(2)])
+        before.put("b", range(3, 8), [b"b%d" % i * 3 for i in range(5)])
+        before.set_states([("x", b"1"), ("y", b"2")])
+        before.remove("b", [1, 2])
+        before.remove("a", [1, 2])
+    after = before.copy()
+    operation.change(after)
+    return before, after
+
+
+def check_reopened(work: Path, allowed: list[Contents]) -> None:
+    with open_log(str(work), clock=ManualClock(), options=OPTIONS) as log:
+        found = contents_of(log)
+    assert found in allowed, f"reopened: {found} is not in {allowed}"
+
+
+def main(arguments: list[str]) -> None:
+    directory, name, start, every, for_ever = arguments
+    counts = run_child(Path(directory), name, int(start), bool(int(every)), bool(int(for_ever)))
+    print(json.dumps(counts))
+
+
+# In the parent.
+
+
+def starve_in_child(directory: Path, name: str, *, every: bool, for_ever: bool) -> Counter[str]:
+    """Run the child; where the interpreter crashes, check the store and go on behind that."""
+    make_templates(directory)
+    operation = OPERATIONS[name]
+    counts: Counter[str] = Counter()
+    start = 0
+    while True:
+        flags = [str(int(every)), str(int(for_ever))]
+        child = subprocess.run(
+            [sys.executable, "-X", "faulthandler", "-m", __name__, str(directory), name]
+            + [str(start), *flags],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if child.returncode == 0:
+            counts.update(json.loads(child.stdout))
+            return counts
+        at = int((directory / "progress").read_text())
+        if child.returncode > 0 and "Fatal Python error" not in child.stderr:
+            raise AssertionError(f"{name}: allocation {at}: {child.stderr}")
+        counts["interpreter crashed"] += 1
+        assert counts["interpreter crashed"] <= INTERPRETER_CRASHES_MAX, child.stderr
+        before, after = expected(operation)
+        if operation.template != "none":
+            check_reopened(directory / "work", [before, after])
+        start = at + 1
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_any_allocation_may_fail_once(name: str, tmp_path: Path) -> None:
+    counts = starve_in_child(tmp_path, name, every=False, for_ever=False)
+    assert counts["refused"] + counts["failed"] > 0
+    record("memory_errors", operation=name, **counts)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_allocation_may_fail(name: str, for_ever: bool, tmp_path: Path) -> None:
+    counts = starve_in_child(tmp_path, name, every=True, for_ever=for_ever)
+    record("memory_errors_all", operation=name, for_ever=int(for_ever), **counts)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
