@@ -43,7 +43,11 @@ class SegmentCache:
         file = self._files.get(number)
         if file is None:
             file = self._directory.open_segment(number, self._store_id)
-            self._files[number] = file
+            try:
+                self._files[number] = file
+            except BaseException:
+                file.close()
+                raise
         self._files.move_to_end(number)
         index = self.index(file)
         while len(self._files) > OPEN_SEGMENTS_MAX:

@@ -62,7 +62,11 @@ class Checkpoints:
                 except BaseException:
                     let_go(directory.files, handle)
                     raise
-            self._handles[name] = handle
+            try:
+                self._handles[name] = handle
+            except BaseException:
+                let_go(directory.files, handle)
+                raise
         return handle
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Final
 
 from store import upkeep
@@ -172,8 +172,13 @@ class Log:
 
     def _append(self, draft: Draft, genesis: bytes) -> None:
         before = self.sequence, self.checksum
-        frame = self._encode(draft.parts, genesis, draft.block_count)
-        offset = self._write(frame, before)
+        try:
+            frame = self._encode(draft.parts, genesis, draft.block_count)
+            offset = self._write(frame, before)
+        except BaseException:
+            # Sequence and chain go on from the last frame in the file, whatever got in the way.
+            self.sequence, self.checksum = before
+            raise
         tail = self.tail
         number = tail.file.number
         try:
@@ -187,12 +192,12 @@ class Log:
                 index.length = tail.length
             self._covering.update(plan.queue for plan in draft.plans.values())
             self.state.unlogged.clear()
+            self.since_checkpoint += len(frame)
+            self._sealed = False
         except BaseException:
             # The frame is in the file but not in the state: only a reopen brings them together.
             self.status = Status.FAILED
             raise
-        self.since_checkpoint += len(frame)
-        self._sealed = False
 
     def _encode(
         self, parts: list[Buffer], genesis: bytes, block_count: int, flags: int = 0, ahead: int = 0
@@ -287,9 +292,13 @@ class Log:
             return
         before = self.sequence, self.checksum
         padding = bytes(gap - FRAME_HEADER_BYTES - TRAILER_BYTES)
-        frames = self._encode([padding], b"", 0, FLAG_SEAL)
-        frames += self._encode([], b"", 0, FLAG_SEAL, ahead=gap)
-        self._write(frames, before)
+        try:
+            frames = self._encode([padding], b"", 0, FLAG_SEAL)
+            frames += self._encode([], b"", 0, FLAG_SEAL, ahead=gap)
+            self._write(frames, before)
+        except BaseException:
+            self.sequence, self.checksum = before
+            raise
         self.state.segments[self.tail.file.number].length = self.tail.length
         index = self.cache.tail_index(self.tail.file.number)
         if index is not None:
@@ -478,9 +487,17 @@ class Log:
         """Close every handle and take no more work."""
         if self.status in (Status.NEW, Status.OPEN):
             self.status = Status.FAILED
-        for part in (self.cache, self.checkpoints, self.tail.file, self.directory):
-            with suppress(OSError):
-                part.close()
+        # One inside the other, so that the lock goes whatever happens before it.
+        try:
+            self.cache.close()
+        finally:
+            try:
+                self.checkpoints.close()
+            finally:
+                try:
+                    self.tail.file.close()
+                finally:
+                    self.directory.close()
 
     def _after_fork(self) -> None:
         if self.status is not Status.CLOSED:

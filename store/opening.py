@@ -77,7 +77,11 @@ def _open(directory: Directory, clock: Clock, options: LogOptions, recover: Reco
         recovered = _create(directory, clock)
     end = recovered.end
     file = directory.open_segment(end.segment, recovered.store_id, write=True)
-    log = Log(directory, clock, options, recovered, Tail(file, end.offset, options))
+    try:
+        log = Log(directory, clock, options, recovered, Tail(file, end.offset, options))
+    except BaseException:
+        file.close()
+        raise
     log.quarantine = quarantine
     try:
         if not recovered.clean:

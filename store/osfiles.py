@@ -31,7 +31,12 @@ class OsFiles:
         os.chmod(path, DIRECTORY_MODE)
 
     def open_dir(self, path: str) -> Handle:
-        return Handle(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            return Handle(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
 
     def lock_dir(self, directory: Handle) -> None:
         fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -45,17 +50,24 @@ class OsFiles:
     def create(self, directory: Handle, name: str) -> Handle:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _FILE_FLAGS
         descriptor = os.open(name, flags, FILE_MODE, dir_fd=directory)
-        # A umask can only take bits away from FILE_MODE, and it may take the owner's own.
-        os.fchmod(descriptor, FILE_MODE)
-        return Handle(descriptor)
+        try:
+            # A umask can only take bits away from FILE_MODE, and it may take the owner's own.
+            os.fchmod(descriptor, FILE_MODE)
+            return Handle(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
 
     def open(self, directory: Handle, name: str, *, write: bool) -> Handle:
         flags = (os.O_RDWR if write else os.O_RDONLY) | _FILE_FLAGS
         descriptor = os.open(name, flags, dir_fd=directory)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", name)
+            return Handle(descriptor)
+        except BaseException:
             os.close(descriptor)
-            raise OSError(errno.EINVAL, "not a regular file", name)
-        return Handle(descriptor)
+            raise
 
     def unlink(self, directory: Handle, name: str) -> None:
         os.unlink(name, dir_fd=directory)

@@ -41,10 +41,6 @@ class Reader:
         self.path = path
         self._clock = clock or SystemClock()
         self._files = files or OsFiles()
-        try:
-            self.directory = Directory(self._files, path)
-        except OSError as error:
-            raise access_error(path, error) from error
         self.state = State()
         self.store_id = b""
         self._end = Position(0, 0, 0, 0)
@@ -53,6 +49,10 @@ class Reader:
         self._waiting_since: tuple[Position, float] | None = None
         self._searched: Position | None = None
         self._closed = False
+        try:
+            self.directory = Directory(self._files, path)
+        except OSError as error:
+            raise access_error(path, error) from error
         try:
             self._load()
             if self._waiting_since is not None:

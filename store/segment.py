@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 from store.checksum import ALGORITHMS, CRC32C, check_function, segment_seed
@@ -76,8 +75,10 @@ def let_go(files: Files, handle: Handle) -> None:
     The handle is gone in any case, and what matters was synced before. An error from here would
     only hide the one that led to the closing, and skip what is to be done after it.
     """
-    with suppress(OSError):
+    try:
         files.close(handle)
+    except OSError:
+        pass
 
 
 def _algorithm(files: Files, handle: Handle) -> int:

@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +38,7 @@ CLEAN_RUNS: Final = 40
 """A call is done when so many attempts in a row end well."""
 EVERY_UPTO: Final = 150
 """Up to here each allocation fails in the suite; behind it the steps grow."""
-INTERPRETER_CRASHES_MAX: Final = 20
+OUTCOMES: Final = ("done", "refused", "failed", "interpreter failed")
 
 pytestmark = pytest.mark.skipif(_testcapi is None, reason="this Python has no _testcapi")
 
@@ -63,7 +64,7 @@ def _log_call(
 def _commit(log: Log) -> object:
     draft = log.draft()
     draft.put(log.queue("a"), [b"in a", b"draft"])
-    draft.remove(log.queue("b"), [(3, 3, records_weight(5, 1))], reason=ACKED)
+    draft.remove(log.queue("b"), [(3, 3, records_weight(6, 1))], reason=ACKED)
     draft.lease(log.queue("b"), [4], [2], deadline=5)
     draft.set_states([("x", b"new"), ("y", None)])
     return log.commit(draft)
@@ -100,7 +101,10 @@ OPERATIONS: Final = {
         lambda log: log.take("b", 5), lambda contents: contents.remove("b", [3, 4, 5, 6, 7])
     ),
     "read": _log_call(lambda log: contents_of(log)),
-    "seal": _log_call(lambda log: log.seal()),
+    "put and seal": _log_call(
+        lambda log: (log.put("a", [b"one"]), log.seal()),
+        lambda contents: contents.put("a", range(5, 6), [b"one"]),
+    ),
     "rotate": _log_call(lambda log: log.rotate()),
     "checkpoint": _log_call(lambda log: log.checkpoint()),
     "compact": _log_call(lambda log: log.compact(400)),
@@ -117,7 +121,11 @@ OPERATIONS: Final = {
 
 def make_templates(directory: Path) -> None:
     """Two stores to start from, with the same contents."""
-    path = directory / "crashed"
+    make_template(directory / "closed").close()
+    make_template(directory / "crashed").release()
+
+
+def make_template(path: Path) -> Log:
     log = open_log(str(path), clock=ManualClock(), options=OPTIONS)
     log.put("a", [b"a%d" % i for i in range(4)])
     log.put("b", [b"b%d" % i * 200 for i in range(2)])
@@ -129,29 +137,49 @@ def make_templates(directory: Path) -> None:
     log.take("b", 2)
     log.rotate()
     log.take("a", 2, sync=False)
-    log.release()
-    shutil.copytree(path, directory / "closed")
-    open_log(str(directory / "closed"), clock=ManualClock(), options=OPTIONS).close()
+    return log
 
 
-def run_child(directory: Path, name: str, start: int, every: bool, for_ever: bool) -> Counter[str]:
-    """Fail allocation after allocation from `start` on, until the call no longer notices."""
+def run_child(directory: Path, name: str, every: bool, for_ever: bool) -> Counter[str]:
+    """Fail allocation after allocation, until the call no longer notices."""
     logging.getLogger("store").disabled = True
+    make_templates(directory)
     operation = OPERATIONS[name]
     work = directory / "work"
     counts: Counter[str] = Counter()
-    allocation, clean = start, 0
+    allocation = clean = 0
     while clean < CLEAN_RUNS:
-        (directory / "progress").write_text(str(allocation))
         shutil.rmtree(work, ignore_errors=True)
         if operation.template != "none":
             shutil.copytree(directory / operation.template, work)
-        outcome = attempt(operation, work, allocation, for_ever)
+        outcome = attempt_in_fork(operation, work, allocation, for_ever)
         counts[outcome] += 1
         clean = clean + 1 if outcome == "done" else 0
         allocation += 1 if every or allocation < EVERY_UPTO else 1 + allocation // 40
     counts["last"] = allocation
     return counts
+
+
+def attempt_in_fork(operation: Operation, work: Path, allocation: int, for_ever: bool) -> str:
+    """One attempt in a process of its own, which may die of it: then the store must be right."""
+    process = os.fork()
+    if process == 0:
+        code = len(OUTCOMES)
+        try:
+            code = OUTCOMES.index(attempt(operation, work, allocation, for_ever))
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    _, status = os.waitpid(process, 0)
+    if os.WIFSIGNALED(status):
+        if operation.template != "none":
+            check_reopened(work, list(expected(operation)))
+        return "interpreter crashed"
+    code = os.WEXITSTATUS(status)
+    assert code < len(OUTCOMES), f"allocation {allocation}"
+    return OUTCOMES[code]
 
 
 def attempt(operation: Operation, work: Path, allocation: int, for_ever: bool) -> str:
@@ -162,6 +190,9 @@ def attempt(operation: Operation, work: Path, allocation: int, for_ever: bool) -
         log = open_log(str(work), clock=ManualClock(), options=OPTIONS)
     handles = len(os.listdir("/proc/self/fd"))
     result, error = starve(operation.call, work, log, allocation, for_ever)
+    if isinstance(error, SystemError):
+        # Some C code forgot to say that memory ran out.
+        return "interpreter failed"
     if error is not None and not isinstance(error, MemoryError | FifoqError):
         raise error
     if isinstance(result, Log):
@@ -230,8 +261,8 @@ def check_reopened(work: Path, allowed: list[Contents]) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    directory, name, start, every, for_ever = arguments
-    counts = run_child(Path(directory), name, int(start), bool(int(every)), bool(int(for_ever)))
+    directory, name, every, for_ever = arguments
+    counts = run_child(Path(directory), name, bool(int(every)), bool(int(for_ever)))
     print(json.dumps(counts))
 
 
@@ -239,32 +270,15 @@ def main(arguments: list[str]) -> None:
 
 
 def starve_in_child(directory: Path, name: str, *, every: bool, for_ever: bool) -> Counter[str]:
-    """Run the child; where the interpreter crashes, check the store and go on behind that."""
-    make_templates(directory)
-    operation = OPERATIONS[name]
-    counts: Counter[str] = Counter()
-    start = 0
-    while True:
-        flags = [str(int(every)), str(int(for_ever))]
-        child = subprocess.run(
-            [sys.executable, "-X", "faulthandler", "-m", __name__, str(directory), name]
-            + [str(start), *flags],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if child.returncode == 0:
-            counts.update(json.loads(child.stdout))
-            return counts
-        at = int((directory / "progress").read_text())
-        if child.returncode > 0 and "Fatal Python error" not in child.stderr:
-            raise AssertionError(f"{name}: allocation {at}: {child.stderr}")
-        counts["interpreter crashed"] += 1
-        assert counts["interpreter crashed"] <= INTERPRETER_CRASHES_MAX, child.stderr
-        before, after = expected(operation)
-        if operation.template != "none":
-            check_reopened(directory / "work", [before, after])
-        start = at + 1
+    flags = [str(int(every)), str(int(for_ever))]
+    child = subprocess.run(
+        [sys.executable, "-m", __name__, str(directory), name, *flags],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert child.returncode == 0, child.stderr
+    return Counter(json.loads(child.stdout))
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

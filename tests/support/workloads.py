@@ -241,9 +241,9 @@ class Start(NamedTuple):
 
 
 STARTS = {
-    "empty": Start(LogOptions(fill_bytes=0, reserve_bytes=0), ()),
+    "empty": Start(LogOptions(fill_bytes=256, reserve_bytes=128), ()),
     "used": Start(
-        LogOptions(fill_bytes=256, reserve_bytes=128),
+        LogOptions(fill_bytes=0, reserve_bytes=0),
         (
             "put",
             "configure",
