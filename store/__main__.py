@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from store.check import Report, check_store
+from store.directory import access_error
 from store.errors import CorruptionError, FifoqError
 from store.genesis import GenesisView
 from store.reader import Reader
@@ -41,6 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return DAMAGED
     except FifoqError as error:
         print(error, file=sys.stderr)
+        return NOT_CHECKED
+    except OSError as error:
+        print(access_error(options.path, error), file=sys.stderr)
         return NOT_CHECKED
 
 

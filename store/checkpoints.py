@@ -70,6 +70,12 @@ class Checkpoints:
         return handle
 
     def close(self) -> None:
-        for handle in self._handles.values():
+        """Give both handles back. Twice is fine."""
+        # One by one: a loop needs memory, which may be just what there is none of.
+        self._close(CHECKPOINT_NAMES[0])
+        self._close(CHECKPOINT_NAMES[1])
+
+    def _close(self, name: str) -> None:
+        handle = self._handles.pop(name, None)
+        if handle is not None:
             let_go(self._directory.files, handle)
-        self._handles.clear()

@@ -76,6 +76,14 @@ class QueueIndex:
         at = bisect_right(self.offsets, offset)
         return self.offsets[at] if at < len(self.offsets) else None
 
+    def is_noted_from(self, end: int, offset: int) -> bool:
+        """Whether every frame of the queue from `end` on has an entry, seen from `offset`.
+
+        A frame that starts less than an interval behind the entry before it has none.
+        """
+        at = bisect_right(self.offsets, offset)
+        return at > 0 and end - self.offsets[at - 1] >= INDEX_INTERVAL_BYTES
+
 
 class _QueueEntries(msgspec.Struct, array_like=True):
     counters: bytes

@@ -63,6 +63,13 @@ class Status(enum.Enum):
     FORKED = "forked"
 
 
+# Looking a member up needs memory, and "failed" must be said even when there is none.
+_OPEN: Final = Status.OPEN
+_CLOSED: Final = Status.CLOSED
+_FAILED: Final = Status.FAILED
+_FORKED: Final = Status.FORKED
+
+
 class Log:
     """An open store. `open_log` makes one; close it, or use it in a `with`."""
 
@@ -196,7 +203,7 @@ class Log:
             self._sealed = False
         except BaseException:
             # The frame is in the file but not in the state: only a reopen brings them together.
-            self.status = Status.FAILED
+            self.status = _FAILED
             raise
 
     def _encode(
@@ -227,7 +234,7 @@ class Log:
             self.sequence, self.checksum = before
             raise
         except BaseException as error:
-            self.status = Status.FAILED
+            self.status = _FAILED
             if isinstance(error, OSError):
                 raise sync_error(self.tail.name, error) from error
             raise
@@ -253,7 +260,7 @@ class Log:
             self.state.unlogged = unlogged
             upkeep.write_checkpoint(self)
         except BaseException as error:
-            self.status = Status.FAILED
+            self.status = _FAILED
             if isinstance(error, OSError):
                 raise sync_error(self.path, error) from error
             raise
@@ -269,7 +276,7 @@ class Log:
         try:
             self.tail.sync()
         except BaseException:
-            self.status = Status.FAILED
+            self.status = _FAILED
             raise
         self.durable_upto = self.sequence
         for queue in self._covering:
@@ -425,6 +432,10 @@ class Log:
                 upkeep.keep_house(self)
         except FifoqError as error:
             logger.warning("%s: upkeep put off: %s", self.path, error)
+        except BaseException:
+            # Half of it may be done, in memory at least.
+            self.fail()
+            raise
         finally:
             self._keeping_house = False
 
@@ -432,11 +443,11 @@ class Log:
 
     def require_open(self) -> None:
         """Raise what fits if the log takes no more work."""
-        if self.status is Status.OPEN:
+        if self.status is _OPEN:
             return
-        if self.status is Status.CLOSED:
+        if self.status is _CLOSED:
             raise StoreClosed(f"{self.path}: the store is closed. Open it anew.")
-        if self.status is Status.FORKED:
+        if self.status is _FORKED:
             raise ForkError(
                 f"{self.path}: the store was opened before a fork, and only the parent may use it. "
                 f"Nothing was changed. Open it in one process, after forking."
@@ -462,10 +473,10 @@ class Log:
                     f"{self.path}: {error.strerror}. Nothing was stored, and the store goes on. "
                     f"Try again."
                 ) from error
-            self.status = Status.FAILED
+            self.status = _FAILED
             raise sync_error(self.path, error) from error
         except DurabilityError:
-            self.status = Status.FAILED
+            self.status = _FAILED
             raise
 
     def close(self) -> None:
@@ -473,20 +484,24 @@ class Log:
 
         After a failure it only lets go. DurabilityError: the log is closed all the same.
         """
-        if self.status in (Status.CLOSED, Status.FORKED):
+        if self.status in (_CLOSED, _FORKED):
             return
         try:
-            if self.status is Status.OPEN:
+            if self.status is _OPEN:
                 with self.sorting_errors():
                     upkeep.finish(self)
         finally:
-            self.status = Status.CLOSED
+            self.status = _CLOSED
             self.release()
+
+    def fail(self) -> None:
+        """Take no more work: what is on disk is known only after a reopen."""
+        self.status = _FAILED
 
     def release(self) -> None:
         """Close every handle and take no more work."""
-        if self.status in (Status.NEW, Status.OPEN):
-            self.status = Status.FAILED
+        if self.status in (Status.NEW, _OPEN):
+            self.status = _FAILED
         # One inside the other, so that the lock goes whatever happens before it.
         try:
             self.cache.close()
@@ -500,6 +515,6 @@ class Log:
                     self.directory.close()
 
     def _after_fork(self) -> None:
-        if self.status is not Status.CLOSED:
-            self.status = Status.FORKED
+        if self.status is not _CLOSED:
+            self.status = _FORKED
             self.release()

@@ -154,7 +154,11 @@ class Lookup:
                             if block.last >= last:
                                 return
                     ahead = entries.next_offset(frame.offset)
-                    if ahead is not None and ahead - frame.end >= SEEK_BYTES_MIN:
+                    if (
+                        ahead is not None
+                        and ahead - frame.end >= SEEK_BYTES_MIN
+                        and entries.is_noted_from(frame.end, frame.offset)
+                    ):
                         offset = ahead
                         break
 

@@ -90,10 +90,10 @@ def _open(directory: Directory, clock: Clock, options: LogOptions, recover: Reco
             # A store that is new: a full disk must find both copies there, with room in them.
             with log.sorting_errors():
                 upkeep.write_checkpoint(log, clean=True)
+        log.status = Status.OPEN
     except BaseException:
         log.release()
         raise
-    log.status = Status.OPEN
     return log
 
 

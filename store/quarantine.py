@@ -9,7 +9,7 @@ from __future__ import annotations
 from store.blocks import MOVED, RecordBlock, RemovedBlock
 from store.check import live_ranges, unseen
 from store.directory import QUARANTINE_SUFFIX, Directory, Names
-from store.errors import DamageError, FormatError, Quarantine
+from store.errors import CorruptionError, DamageError, FormatError, Quarantine
 from store.frames import SEGMENT_HEADER_BYTES
 from store.genesis import decode_genesis
 from store.ranges import RangeSet
@@ -21,7 +21,13 @@ from store.survey import Survey, survey
 
 
 def salvage(directory: Directory, names: Names) -> tuple[Recovered, Quarantine]:
-    """The state of everything intact, and what is not. Writes only `.bad` copies."""
+    """The state of everything intact, and what is not. Writes only `.bad` copies.
+
+    CorruptionError if there is nothing to start from.
+    """
+    if not names.segments:
+        path = f"{directory.path}/{segment_name(1)}"
+        raise CorruptionError(path, 0, "every segment is missing")
     return _Salvage(directory, names).run()
 
 
@@ -105,7 +111,7 @@ class _Salvage:
             for offset, stop, _ in found.damage[known:]:
                 if number < start.segment or not self._is_tail(file, offset, stop):
                     self._note_region(number, offset, stop)
-            place.length = max(place.length, self._end.offset if number >= start.segment else 0)
+            place.length = max(place.length, self._end.offset if number == self._end.segment else 0)
             self._surveys[number] = found
 
     def _is_tail(self, file: SegmentFile, offset: int, stop: int) -> bool:
@@ -186,7 +192,7 @@ class _Salvage:
             for name, entry in states.items()
             if entry.segment == number and start <= entry.offset < end
         ]:
-            if states.pop(name).present:
+            if self._state.forget_state(name).present:
                 self._lost_states.append(name)
 
     def _copy_aside(self) -> None:

@@ -16,7 +16,7 @@ from store.cache import SegmentCache
 from store.directory import Directory, access_error, sync_file
 from store.errors import CorruptionError, DamageError, FormatError, RangeGone, StoreClosed
 from store.files import Clock, Files
-from store.frames import SEGMENT_HEADER_BYTES, SegmentHeader
+from store.frames import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader
 from store.genesis import Genesis
 from store.keys import COUNTER_MAX, Key
 from store.lookup import Lookup
@@ -47,7 +47,7 @@ class Reader:
         self._cache: SegmentCache | None = None
         self._lookup: Lookup
         self._waiting_since: tuple[Position, float] | None = None
-        self._searched: Position | None = None
+        self._searched: tuple[Position, int, bytes] | None = None
         self._closed = False
         try:
             self.directory = Directory(self._files, path)
@@ -121,11 +121,13 @@ class Reader:
         counter = first
         while True:
             queue = self.state.queues.get(name)
-            if queue is not None and queue.genesis.next_counter > counter:
-                for block in self.blocks(name, counter):
+            # Fixed here: while we pause at a block, another reading may move the state on.
+            upto = queue.genesis.next_counter if queue is not None else counter
+            if upto > counter:
+                for block in self.blocks(name, counter, upto - 1):
                     yield block
                     counter = block.last + 1
-                counter = max(counter, queue.genesis.next_counter)
+                counter = max(counter, upto)
             if not self.refresh():
                 self._clock.sleep(pause)
 
@@ -165,7 +167,9 @@ class Reader:
 
     def _load(self) -> None:
         """Start from the newest checkpoint. The owner may be at work: look again if files move."""
-        for tries_left in reversed(range(LOAD_TRIES_MAX)):
+        tries_left = LOAD_TRIES_MAX
+        while True:
+            tries_left -= 1
             try:
                 self._load_once()
                 self._advance()
@@ -173,7 +177,8 @@ class Reader:
             except (FileNotFoundError, CorruptionError) as error:
                 if not tries_left:
                     if isinstance(error, OSError):
-                        raise access_error(self.path, error) from error
+                        path = f"{self.path}/{error.filename}"
+                        raise CorruptionError(path, 0, "the segment is missing") from error
                     raise
                 self._clock.sleep(LOAD_PAUSE_SECONDS)
 
@@ -236,13 +241,11 @@ class Reader:
             self._end = start_of(following)
 
     def _advance_tail(self, file: SegmentFile, size: int) -> None:
-        before = self._end
         newest, witness = self._look_ahead(file, size)
         self._apply(file, size, witness)
         if newest <= witness:
             self._waiting_since = None
-            if self._end == before and self._searched != before:
-                self._search_beyond(file, size)
+            self._search_beyond(file, size)
             return
         now = self._clock.monotonic()
         if self._waiting_since is None or self._waiting_since[0] != self._end:
@@ -257,23 +260,26 @@ class Reader:
     def _search_beyond(self, file: SegmentFile, size: int) -> None:
         """Nothing came: make sure that it is not damage that hides what was committed.
 
-        A frame that was being written while we read it is whole by now, so look twice.
+        That is done once, and again when something came to lie at the end, or the file grew.
         """
-        for _ in range(2):
-            if self._look_ahead(file, size)[0]:
-                return
-            hidden = [
-                header.sequence
-                for _, header in file.sound_headers(self._end.offset, size)
-                if header.durable_upto > self._end.sequence
-            ]
+        head = read_exactly(self._files, file.handle, FRAME_HEADER_BYTES, self._end.offset)
+        if self._searched == (self._end, size, head):
+            return
+        hidden = [
+            header.sequence
+            for _, header in file.sound_headers(self._end.offset, size)
+            if header.durable_upto > self._end.sequence
+        ]
+        if self._look_ahead(file, size)[0]:
+            # It was committed while we read, and is whole by now.
+            return
         if hidden:
             raise CorruptionError(
                 f"{self.path}/{segment_name(file.number)}",
                 self._end.offset,
                 f"the frame here is damaged, yet frame {hidden[0]} behind it calls it durable",
             )
-        self._searched = self._end
+        self._searched = self._end, size, head
 
     def _look_ahead(self, file: SegmentFile, limit: int) -> tuple[int, int]:
         """Sequence of the newest sound frame behind the end, and what those frames witness."""

@@ -406,8 +406,13 @@ class State:
         oldest = min(self.segments, default=0)
         gone = [n for n, e in self.states.items() if not e.present and e.segment <= oldest]
         for name in gone:
-            entry = self.states.pop(name)
-            self._add_meta(entry.segment, -1, -entry.weight)
+            self.forget_state(name)
+
+    def forget_state(self, name: str) -> StateEntry:
+        """Nothing of the name is kept any more; returns where it was."""
+        entry = self.states.pop(name)
+        self._add_meta(entry.segment, -1, -entry.weight)
+        return entry
 
     # Whole states.
 

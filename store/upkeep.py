@@ -14,7 +14,7 @@ from store.blocks import COUNTERS, Column, RecordBlock
 from store.checkpoint import Checkpoint, encode_checkpoint
 from store.checksum import CRC32C
 from store.draft import Draft
-from store.errors import DiskFull
+from store.errors import DiskFull, FifoqError
 from store.frames import SEGMENT_HEADER_BYTES, SegmentHeader
 from store.segment import index_name, segment_name
 from store.state import QueueState, SegmentState, segment_entries
@@ -56,7 +56,16 @@ def rotate(log: Log) -> None:
         return
     log.sync_tail()
     old = log.tail
-    log.tail = new_segment(log)
+    try:
+        log.tail = new_segment(log)
+    except OSError:
+        raise
+    except FifoqError:
+        raise
+    except BaseException:
+        # Perhaps there is one now, and it says where the old one ends: nothing may follow there.
+        log.fail()
+        raise
     log.state.emptied.add(old.file.number)
     retire(log, old)
     write_checkpoint(log)

@@ -103,32 +103,27 @@ COMMITS: Final = (
     Mutant(
         "the state is changed before the frame is written",
         "log",
-        "        offset = self._write(frame, before)\n"
-        "        tail = self.tail\n"
-        "        number = tail.file.number\n"
-        "        try:\n"
-        "            index = self.cache.tail_index(number)\n"
-        "            draft.apply(number, offset, index)\n",
-        "        tail = self.tail\n"
-        "        number = tail.file.number\n"
-        "        index = self.cache.tail_index(number)\n"
-        "        draft.apply(number, tail.length, index)\n"
-        "        self._write(frame, before)\n"
-        "        try:\n",
+        "            offset = self._write(frame, before)\n",
+        "            number = self.tail.file.number\n"
+        "            draft.apply(number, self.tail.length, self.cache.tail_index(number))\n"
+        "            draft._effects.clear()\n"
+        "            offset = self._write(frame, before)\n",
         (ERRORS,),
     ),
     Mutant(
         "a refused frame keeps its sequence",
         "log",
-        "            self.sequence, self.checksum = before\n",
-        "            self.checksum = before[1]\n",
+        "            offset = self._write(frame, before)\n",
+        "            before = self.sequence, before[1]\n"
+        "            offset = self._write(frame, before)\n",
         (ERRORS,),
     ),
     Mutant(
         "a refused frame stays in the chain",
         "log",
-        "            self.sequence, self.checksum = before\n",
-        "            self.sequence = before[0]\n",
+        "            offset = self._write(frame, before)\n",
+        "            before = before[0], self.checksum\n"
+        "            offset = self._write(frame, before)\n",
         (ERRORS,),
     ),
     Mutant(
@@ -259,7 +254,7 @@ SPACE: Final = (
     Mutant(
         "puts use the space held for removals",
         "log",
-        "reserve=not draft.puts",
+        "reserve=draft.only_drains",
         "reserve=True",
         (FULL_DISK,),
     ),
@@ -376,17 +371,6 @@ FILES: Final = (
         "    def create(",
         "            let_go(self.files, handle)\n            raise\n\n    def create(",
         (HOLES,),
-    ),
-    Mutant(
-        "a segment whose header could not be written stays",
-        "directory",
-        "            let_go(files, handle)\n"
-        "            if not isinstance(error, DurabilityError):\n"
-        "                self.uncreate(name)\n"
-        "            raise\n"
-        "        return handle\n",
-        "            let_go(files, handle)\n            raise\n        return handle\n",
-        (ERRORS,),
     ),
     Mutant(
         "a segment that was taken back may return",
@@ -599,7 +583,7 @@ RECOVERY: Final = (
         "            return position, error\n"
         "        if frame is None:\n",
         "        except DamageError as error:\n"
-        "            found = next(file.sound_headers(position.offset + 8, limit), None)\n"
+        "            found = next(file.sound_headers(error.offset + 8, limit), None)\n"
         "            if found is None:\n"
         "                return position, error\n"
         "            frames = file.frames(found[0], limit)\n"
@@ -964,6 +948,14 @@ READING: Final = (
         "reader",
         "            self._files.forget_cache(file.handle)\n",
         "",
+        (HOLES,),
+    ),
+    Mutant(
+        "a reader believes what came after its own sync",
+        "reader",
+        "            self._apply(file, size, newest)\n",
+        "            newest, _ = self._look_ahead(file, size)\n"
+        "            self._apply(file, size, newest)\n",
         (HOLES,),
     ),
     Mutant(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import runpy
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,11 @@ import pytest
 
 from store import CorruptionError, FormatError, Log, open_log
 from store.__main__ import main
+from store.blocks import encode_records
 from store.check import check_store
+from store.checksum import CRC32C, check_function, segment_seed
+from store.frames import encode_frame
+from store.genesis import Genesis, encode_genesis
 from store.segment import index_name, segment_name
 from tests.store.conftest import PATH, OpenStore
 from tests.support.clock import ManualClock
@@ -142,6 +148,65 @@ def test_no_store_is_a_format_error(files: SimFiles) -> None:
     files.make_dir("/empty")
     with pytest.raises(FormatError):
         check_store("/empty", files=files, clock=ManualClock())
+
+
+def test_a_sealed_segment_that_is_missing_is_told_by_its_counters(
+    store: Log, files: SimFiles
+) -> None:
+    files.unlink(files.open_dir(PATH), segment_name(2))
+    report = check_store(PATH, files=files, clock=ManualClock())
+    assert report.warnings == [f"{segment_name(2)}: reclaimed while it was checked"]
+    assert report.missing == {"orders": [(4, 6)], "audit": [(2, 2)]}
+    assert not report.sound
+
+
+def test_a_last_segment_that_is_missing_is_damage_and_its_counters_are_told(
+    log: Log, files: SimFiles
+) -> None:
+    log.put("orders", [RECORD] * 3)
+    log.put("audit", [RECORD])
+    log.take("audit")
+    log.close()
+    files.unlink(files.open_dir(PATH), segment_name(1))
+    report = check_store(PATH, files=files, clock=ManualClock())
+    assert [(damage.file, damage.reason) for damage in report.damage] == [
+        (segment_name(1), "the segment is missing")
+    ]
+    assert report.missing == {"orders": [(1, 3)]}
+
+
+def test_a_store_without_checkpoints_is_checked_by_its_log(store: Log, files: SimFiles) -> None:
+    for name in ("checkpoint.a", "checkpoint.b"):
+        files.unlink(files.open_dir(PATH), name)
+    assert check_store(PATH, files=files, clock=ManualClock()).sound
+    flip(files, 2, 300)
+    report = check_store(PATH, files=files, clock=ManualClock())
+    assert (segment_name(2), 80) in {(damage.file, damage.offset) for damage in report.damage}
+    assert report.missing == {}
+
+
+def test_checkpoints_of_two_stores_are_told_and_nothing_else_is_looked_at(
+    store: Log, files: SimFiles
+) -> None:
+    other = SimFiles()
+    open_log(PATH, files=other, clock=ManualClock(seed=1)).close()
+    files.unlink(files.open_dir(PATH), "checkpoint.a")
+    files.add_file(f"{PATH}/checkpoint.a", other.content(f"{PATH}/checkpoint.a"))
+    report = check_store(PATH, files=files, clock=ManualClock())
+    assert {damage.reason for damage in report.damage} == {
+        "the two checkpoints belong to different stores"
+    }
+    assert report.segments == []
+
+
+def test_a_genesis_that_disagrees_with_its_records_is_damage(log: Log, files: SimFiles) -> None:
+    log.put("orders", [RECORD] * 3)
+    log.queue("orders").genesis.queue_size = 9
+    log.close()
+    report = check_store(PATH, files=files, clock=ManualClock())
+    assert [damage.reason for damage in report.damage] == [
+        "queue 'orders': genesis says 9 records, the log holds 3"
+    ]
 
 
 # Quarantine.
@@ -301,6 +366,192 @@ def test_lost_states_are_named(log: Log, open_store: OpenStore, files: SimFiles)
     assert again.state_of("carol") is None
 
 
+def test_a_lost_deletion_is_not_called_a_lost_state(
+    log: Log, open_store: OpenStore, files: SimFiles
+) -> None:
+    log.put("orders", [RECORD])
+    set_state(log, "alice", RECORD)
+    log.rotate()
+    start = log.tail.length
+    set_state(log, "alice", None)
+    log.close()
+    flip(files, 2, start + 60)
+    again = open_store(recover="quarantine")
+    assert again.quarantine is not None
+    assert again.quarantine.states == []
+
+
+def set_state(log: Log, name: str, value: bytes | None) -> None:
+    draft = log.draft()
+    draft.set_states([(name, value)])
+    log.commit(draft)
+
+
+def test_a_segment_whose_states_were_lost_is_reclaimed_with_the_rest(
+    log: Log, open_store: OpenStore, files: SimFiles
+) -> None:
+    """Lost states went on counting as newest entries, and kept their segment."""
+    set_state(log, "alice", RECORD)
+    set_state(log, "bob", RECORD)
+    log.rotate()
+    log.put("orders", [RECORD])
+    log.close()
+    flip(files, 1, 200)
+    again = open_store(recover="quarantine")
+    assert again.quarantine is not None
+    assert again.quarantine.states == ["alice"]
+    assert 1 in again.state.segments
+    set_state(again, "bob", b"new")
+    assert 1 not in again.state.segments
+    assert not again.compact()
+
+
+def test_quarantine_removes_a_segment_that_came_back(
+    log: Log, open_store: OpenStore, files: SimFiles
+) -> None:
+    log.put("orders", [b"old"])
+    content = files.content(f"{PATH}/{segment_name(1)}")
+    log.rotate()
+    log.take("orders")
+    start = log.tail.length
+    log.put("orders", [RECORD])
+    log.put("orders", [RECORD])
+    log.close()
+    files.add_file(f"{PATH}/{segment_name(1)}", content)
+    flip(files, 2, start + 100)
+    again = open_store(recover="quarantine")
+    assert again.quarantine is not None
+    assert again.quarantine.missing == {"orders": [(2, 2)]}
+    assert [key.counter for key in again.keys("orders")] == [3]
+    assert segment_name(1) not in files.list_dir(files.open_dir(PATH))
+
+
+def test_quarantine_keeps_gaps_apart_from_losses(
+    log: Log, open_store: OpenStore, files: SimFiles
+) -> None:
+    start = log.tail.length
+    log.put("audit", [RECORD])
+    log.put("orders", [RECORD])
+    draft = log.draft()
+    draft.put(log.queue("orders"), [RECORD], first=7)
+    log.commit(draft)
+    log.release()
+    flip(files, 1, start + 100)
+    again = open_store(recover="quarantine")
+    assert again.quarantine is not None
+    assert "orders" not in again.quarantine.missing
+    assert [key.counter for key in again.keys("orders")] == [1, 7]
+
+
+def test_quarantine_sets_the_same_damage_aside_once(
+    store: Log, open_store: OpenStore, files: SimFiles
+) -> None:
+    flip(files, 2, 300)
+    first = open_store(recover="quarantine")
+    assert first.quarantine is not None
+    first.close()
+    flip(files, 3, 300)
+    second = open_store(recover="quarantine")
+    assert second.quarantine is not None
+    assert [number for number, _, _ in second.quarantine.regions] == [3]
+    assert second.quarantine.missing == {"orders": [(7, 9)]}
+    assert [key.counter for key in second.keys("orders")] == [1, 2, 3]
+
+
+def test_quarantine_gives_up_damage_at_the_end_of_a_sealed_segment(
+    store: Log, open_store: OpenStore, files: SimFiles
+) -> None:
+    opened = open_store()
+    last = second_commit(opened, 2)
+    opened.close()
+    flip(files, 2, last + 60)
+    again = open_store(recover="quarantine")
+    assert again.quarantine is not None
+    assert again.quarantine.missing == {"audit": [(2, 2)]}
+
+
+def test_quarantine_sets_a_frame_aside_that_makes_no_sense(
+    log: Log, open_store: OpenStore, files: SimFiles
+) -> None:
+    log.put("orders", [RECORD])
+    parts, _ = encode_records([b"b"], queue=0, first=1, time=0)
+    check = check_function(CRC32C)
+    frame, _ = encode_frame(
+        parts,
+        encode_genesis([Genesis("orders", next_counter=2, queue_size=1)]),
+        block_count=1,
+        flags=0,
+        sequence=log.sequence + 1,
+        durable_upto=log.durable_upto,
+        previous=log.checksum,
+        check=check,
+        seed=segment_seed(check, log.store_id, 1),
+        offset=log.tail.length,
+    )
+    files.damage(f"{PATH}/{segment_name(1)}", log.tail.length, bytes(frame))
+    start = log.tail.length
+    log.release()
+    again = open_store(recover="quarantine")
+    assert again.quarantine is not None
+    assert (1, start, start + len(frame)) in again.quarantine.regions
+    assert [key.counter for key in again.keys("orders")] == [1]
+
+
+def test_quarantine_leaves_a_torn_tail_where_it_is(
+    log: Log, open_store: OpenStore, files: SimFiles
+) -> None:
+    log.put("orders", [RECORD])
+    log.rotate()
+    log.put("orders", [RECORD])
+    files.damage(f"{PATH}/{segment_name(2)}", log.tail.length, b"torn")
+    log.release()
+    flip(files, 1, 200)
+    again = open_store(recover="quarantine")
+    assert again.quarantine is not None
+    assert again.quarantine.missing == {"orders": [(1, 1)]}
+    assert [number for number, _, _ in again.quarantine.regions] == [1]
+    assert again.torn_bytes > 0
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_a_store_whose_last_segment_is_all_damage_reopens_after_quarantine(
+    log: Log, open_store: OpenStore, files: SimFiles, checkpoints: bool
+) -> None:
+    """The segment was given the length of the one before it, which its file did not have."""
+    log.put("orders", [b"a" * 5000])
+    log.rotate()
+    for _ in range(2):
+        start = log.tail.length
+        log.put("orders", [RECORD])
+        flip(files, 2, start + 100)
+    log.release()
+    for name in () if checkpoints else ("checkpoint.a", "checkpoint.b"):
+        files.unlink(files.open_dir(PATH), name)
+    again = open_store(recover="quarantine")
+    assert again.quarantine is not None
+    assert [number for number, _, _ in again.quarantine.regions] == [2]
+    again.put("audit", [b"new"])
+    again.close()
+    assert [len(payload) for _, payload in open_store().take("orders", 9)] == [5000]
+    assert check_store(PATH, files=files, clock=ManualClock()).sound
+
+
+@pytest.mark.parametrize("checkpoints", ["sound", "damaged"])
+def test_quarantine_of_a_store_without_any_segment_is_refused(
+    log: Log, open_store: OpenStore, files: SimFiles, checkpoints: str
+) -> None:
+    """There is nothing to start from; it failed with an error that was not ours."""
+    log.put("orders", [RECORD])
+    log.close()
+    files.unlink(files.open_dir(PATH), segment_name(1))
+    if checkpoints == "damaged":
+        for name in ("checkpoint.a", "checkpoint.b"):
+            files.flip_bit(f"{PATH}/{name}", offset=5, bit=0)
+    with pytest.raises(CorruptionError) as caught:
+        open_store(recover="quarantine")
+    assert caught.value.reason == "every segment is missing"
+
+
 # The command line.
 
 
@@ -375,3 +626,54 @@ def test_progress_is_shown_only_on_a_terminal(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     assert main(["check", path]) == 0
     assert "100 %" in capsys.readouterr().err
+
+
+def test_notes_are_printed_and_do_not_make_a_store_damaged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "store"
+    with open_log(str(path)) as log:
+        log.put("orders", [b"a"])
+    copy = path / "checkpoint.b"
+    copy.write_bytes(b"damaged" + copy.read_bytes()[7:])
+    assert main(["check", str(path)]) == 0
+    assert "  note     checkpoint.b: " in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_read_is_status_two_without_a_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "store"
+    with open_log(str(path)) as log:
+        log.put("orders", [b"a"])
+        log.rotate()
+    (path / segment_name(1)).unlink()
+    (path / segment_name(1)).mkdir()
+    assert main(["check", str(path)]) == 2
+    assert "Check that it is a directory of regular files" in capsys.readouterr().err
+
+
+def test_no_store_is_status_two_by_either_verb(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for verb in ("check", "show"):
+        assert main([verb, str(tmp_path)]) == 2
+        assert "there is no store here" in capsys.readouterr().err
+
+
+def test_the_module_runs_as_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "store")
+    with open_log(path) as log:
+        log.put("orders", [b"a"])
+    monkeypatch.setattr(sys, "argv", ["store", "show", path])
+    monkeypatch.delitem(sys.modules, "store.__main__")
+    pipe = signal.getsignal(signal.SIGPIPE)
+    try:
+        with pytest.raises(SystemExit) as caught:
+            runpy.run_module("store", run_name="__main__")
+    finally:
+        signal.signal(signal.SIGPIPE, pipe)
+    assert caught.value.code == 0
+    assert "queue orders" in capsys.readouterr().out

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -35,14 +36,26 @@ from store.reader import UNWITNESSED_SECONDS, Reader
 from store.segment import index_name, segment_name
 from tests.store.conftest import PATH, SMALL, OpenStore
 from tests.support.clock import ManualClock
-from tests.support.crashes import after_process_crash, image_after, power_images
+from tests.support.crashes import (
+    after_process_crash,
+    crash_points,
+    image_after,
+    power_images,
+)
 from tests.support.disk import SyncFailure
 from tests.support.faulty import Fault, FaultyFiles
 from tests.support.image import Image
-from tests.support.pending import ABSENT, SECTOR_BYTES
+from tests.support.pending import ABSENT, SECTOR_BYTES, Outcome, Pending
 from tests.support.simfiles import SimFiles
 
+FIRST_SECTOR = Outcome(1)
+"""Of a longer write only that became durable; anything else is done."""
+
 Payloads = dict[str, list[bytes]]
+
+
+def always(outcome: Outcome) -> Callable[[Pending], Outcome]:
+    return lambda _: outcome
 
 
 def reopened(files: SimFiles, options: LogOptions = SMALL) -> Log:
@@ -143,14 +156,17 @@ def test_a_log_whose_state_could_not_follow_its_file_stops(
 
 
 @pytest.mark.parametrize("closed", [False, True])
-def test_no_single_bad_sector_hides_a_witnessed_commit(closed: bool, files: SimFiles) -> None:
+@pytest.mark.parametrize("size", range(0, SECTOR_BYTES, 48))
+def test_no_single_bad_sector_hides_a_witnessed_commit(size: int, closed: bool) -> None:
     """Commit and witness in one sector were lost together, and the loss looked like a torn tail.
 
     A close whose checkpoint found no space has only the seal for a witness, too.
     """
+    files = SimFiles()
     log = reopened(files)
-    log.put("a", [b"1"])
-    log.put("b", [b"2"])
+    expected = {"a": [b"1" * size], "b": [b"2"]}
+    log.put("a", expected["a"])
+    log.put("b", expected["b"])
     before = checkpoints_of(files)
     if closed:
         log.close()
@@ -162,10 +178,10 @@ def test_no_single_bad_sector_hides_a_witnessed_commit(closed: bool, files: SimF
     for start in range(0, len(data), SECTOR_BYTES):
         bad = data[:start] + bytes(SECTOR_BYTES) + data[start + SECTOR_BYTES :]
         try:
-            log = reopened(disk_with({**stored, name: bad[: len(data)]}))
+            found = payloads(reopened(disk_with({**stored, name: bad[: len(data)]})))
         except CorruptionError:
             continue
-        assert payloads(log) == {"a": [b"1"], "b": [b"2"]}
+        assert found == expected, start
 
 
 def test_a_closed_store_goes_on_where_it_ended(open_store: OpenStore) -> None:
@@ -319,11 +335,13 @@ def test_a_forked_child_can_not_write_and_does_not_hold_the_lock(tmp_path: Path)
     log = open_log(path)
     log.put("a", [b"1"])
     told, tell = os.pipe()
+    started, start = os.pipe()
     child = os.fork()
     if child == 0:
         status = 1
         try:
             os.close(tell)
+            os.write(start, b"!")
             os.read(told, 1)
             log.put("a", [b"from the child"])
         except ForkError:
@@ -332,11 +350,14 @@ def test_a_forked_child_can_not_write_and_does_not_hold_the_lock(tmp_path: Path)
             os._exit(status)
     try:
         os.close(told)
+        os.close(start)
+        assert os.read(started, 1) == b"!"
         log.close()
         with open_log(path) as again:
             assert payloads(again) == {"a": [b"1"]}
     finally:
         os.close(tell)
+        os.close(started)
         _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
 
@@ -385,8 +406,8 @@ def test_a_record_that_is_moved_keeps_its_attempts_and_its_queue_the_configurati
     for counter in counters:
         if counter != counters[3]:
             ack(log, "a", counter, payload)
-    while log.compact():
-        pass
+    for _ in range(9):
+        log.compact()
     log.put("b", [b"something else"])
     assert 1 not in log.state.segments, "the old segment is not gone, so this tests nothing"
     stored = contents(files)
@@ -412,20 +433,86 @@ def test_a_queue_that_is_empty_never_uses_a_counter_again(log: Log, files: SimFi
     assert reopened(disk_with(stored)).put("a", [b"4"]) == range(2, 3)
 
 
+def test_a_state_keeps_its_segment_although_no_record_is_left_in_it(
+    log: Log, files: SimFiles
+) -> None:
+    """The newest value of a state was unlinked with the last record beside it."""
+    draft = log.draft()
+    draft.put(log.queue("a"), [b"1"])
+    draft.set_states([("large", b"x" * 2000)])
+    log.commit(draft)
+    log.rotate()
+    log.take("a")
+    log.put("b", [b"2"])
+    log.checkpoint()
+    assert log.state_of("large") == b"x" * 2000
+    assert reopened(after_process_crash(files)).state_of("large") == b"x" * 2000
+
+
 # Recovery.
 
 
-def test_what_a_full_scan_found_survives_a_power_cut(log: Log, files: SimFiles) -> None:
+@pytest.mark.parametrize("options", [SMALL, LogOptions(fill_bytes=0, reserve_bytes=0)])
+def test_what_recovery_found_after_a_failed_sync_survives_a_power_cut(options: LogOptions) -> None:
+    """The cache called a frame clean that the disk never got, and recovery showed it."""
+    files = SimFiles()
+    log = reopened(files, options)
+    log.put("a", [b"1"])
+    files.fail_next_datasync(SyncFailure.LOST)
+    with pytest.raises(DurabilityError):
+        log.put("a", [b"dropped"])
+    twin = after_process_crash(files)
+    found = payloads(reopened(twin, options))
+    again = SimFiles.from_image(image_after(twin, always(ABSENT)))
+    assert payloads(reopened(again, options)) == found
+
+
+class EndOfProcess(BaseException):
+    """Where the process ends."""
+
+
+def test_a_checkpoint_that_only_the_cache_holds_is_made_durable_before_it_is_relied_on(
+    log: Log, files: SimFiles
+) -> None:
+    """The next checkpoint went over the only copy on the disk, and the power went as well."""
+    counters = log.put("a", [b"1", b"2", b"3"])
+    log.rotate()
+    ack(log, "a", counters[1], b"2")
+    log.rotate()
+    log.put("a", [b"4"])
+    log.flush()
+    expected = {"a": [b"1", b"3", b"4"]}
+
+    def end_at_sync(index: int, name: str, args: tuple[object, ...]) -> None:
+        if name == "datasync":
+            raise EndOfProcess
+
+    files.before_op = end_at_sync
+    with pytest.raises(EndOfProcess):
+        log.checkpoint()
+    twin = after_process_crash(files)
+
+    def visit(point: int, disk: SimFiles) -> None:
+        for outcome in (ABSENT, FIRST_SECTOR):
+            image = image_after(disk, always(outcome))
+            assert payloads(reopened(SimFiles.from_image(image))) == expected, point
+
+    crash_points(reopened, visit, files=twin)
+
+
+def test_what_a_full_scan_found_survives_a_power_cut(files: SimFiles) -> None:
     """Frames that only the page cache held were counted as durable."""
+    options = LogOptions(fill_bytes=0, reserve_bytes=0)
+    log = reopened(files, options)
     log.put("a", [b"1"])
     log.put("a", [b"2"], sync=False)
     log.put("a", [b"3"], sync=False)
     twin = after_process_crash(files)
     for name in CHECKPOINT_NAMES:
         twin.damage(f"{PATH}/{name}", 0, b"????????")
-    assert payloads(reopened(twin)) == {"a": [b"1", b"2", b"3"]}
-    again = SimFiles.from_image(image_after(twin, lambda _: ABSENT))
-    assert payloads(reopened(again)) == {"a": [b"1", b"2", b"3"]}
+    assert payloads(reopened(twin, options)) == {"a": [b"1", b"2", b"3"]}
+    again = SimFiles.from_image(image_after(twin, always(ABSENT)))
+    assert payloads(reopened(again, options)) == {"a": [b"1", b"2", b"3"]}
 
 
 def test_damage_before_a_witness_is_no_torn_tail(log: Log, files: SimFiles) -> None:
@@ -624,5 +711,5 @@ def test_a_reader_believes_nothing_that_came_after_its_own_sync(
     files.before_op = write_on
     reader.refresh()
     assert files.before_op is None, "the reader did not sync, so this tests nothing"
-    survivors = reopened(SimFiles.from_image(image_after(files, lambda _: ABSENT)))
+    survivors = reopened(SimFiles.from_image(image_after(files, always(ABSENT))))
     assert payloads(survivors) == {"a": seen_by(reader)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from contextlib import suppress
 
 import pytest
 
@@ -83,6 +84,12 @@ def columns_of(block: RecordBlock) -> dict[int, list[int] | list[bytes]]:
     }
 
 
+def put_until_full(log: Log, payload_bytes: int) -> None:
+    with suppress(DiskFull):
+        while True:
+            log.put("orders", [b"x" * payload_bytes])
+
+
 # Records, one call at a time.
 
 
@@ -107,6 +114,18 @@ def test_take_crosses_commits_and_segments_in_order(log: Log) -> None:
         if number % 2:
             log.rotate()
     assert [payload for _, payload in log.take("orders", 5)] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_large_commit_right_behind_a_small_one_is_read(log: Log, others: int) -> None:
+    """It has no entry of its own in the index, and was jumped over to the next that has one."""
+    sizes = [5, 100_000, 6, 7, 300_000, 8]
+    for size in sizes:
+        log.put("orders", [b"x" * size])
+        for _ in range(others):
+            log.put("other", [b"y" * 40_000])
+    assert [len(payload) for payload in payloads(log)] == sizes
+    assert [len(payload) for _, payload in log.take("orders", 6)] == sizes
 
 
 def test_taking_none_takes_nothing(log: Log) -> None:
@@ -469,14 +488,27 @@ def test_what_is_not_durable_is_not_sealed(log: Log) -> None:
 
 def test_a_seal_without_space_is_left_out(clock: ManualClock) -> None:
     files = SimFiles(capacity=10 << 10)
-    log = open_log(PATH, files=files, clock=clock, options=LogOptions(fill_bytes=0, reserve_bytes=0))
-    with pytest.raises(DiskFull):
-        while True:
-            log.put("orders", [b"x" * 100])
+    log = open_log(
+        PATH, files=files, clock=clock, options=LogOptions(fill_bytes=0, reserve_bytes=0)
+    )
+    put_until_full(log, 100)
     sequence = log.sequence
     log.seal()
     assert (log.sequence, log.status) == (sequence, Status.OPEN)
     log.release()
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.ENOMEM])
+def test_a_refused_seal_takes_its_sequences_back(error: int) -> None:
+    _, log = faulty_log(Fault(at=0, error=error, call="pwrite", partial=True))
+    log.tail.filled += 4096
+    before = log.sequence, log.checksum
+    with pytest.raises((DiskFull, AccessError)):
+        log.seal()
+    assert (log.sequence, log.checksum, log.status) == (*before, Status.OPEN)
+    log.seal()
+    assert log.sequence == before[0] + 2
+    log.close()
 
 
 # What it says and what it logs.
@@ -540,9 +572,7 @@ def test_a_damaged_record_is_told_by_the_reading_that_reaches_it(log: Log, files
 # Life and death.
 
 
-def test_a_closed_log_refuses_everything_and_may_be_closed_twice(
-    log: Log, files: SimFiles
-) -> None:
+def test_a_closed_log_refuses_everything_and_may_be_closed_twice(log: Log, files: SimFiles) -> None:
     with log:
         log.put("orders", [b"a"])
     log.close()
@@ -583,8 +613,8 @@ def test_a_failed_sync_stops_the_log_and_a_reopen_tells_what_is_there(
     with pytest.raises(StoreFailed) as refused:
         log.take("orders")
     assert str(refused.value) == (
-        "/data/store: an earlier failure stopped the store. Everything confirmed before it is safe; "
-        "what was under way is known after a reopen. Close it, see to the disk, reopen."
+        "/data/store: an earlier failure stopped the store. Everything confirmed before it is "
+        "safe; what was under way is known after a reopen. Close it, see to the disk, reopen."
     )
     files.op_log = []
     log.close()
@@ -649,9 +679,7 @@ def full(clock: ManualClock) -> Log:
     """A log on a disk with no space left, and a record in it."""
     files = SimFiles(capacity=12 << 10)
     log = open_log(PATH, files=files, clock=clock, options=SMALL)
-    with pytest.raises(DiskFull):
-        while True:
-            log.put("orders", [b"x" * 200])
+    put_until_full(log, 200)
     return log
 
 
@@ -672,7 +700,7 @@ def test_a_full_disk_refuses_puts_with_advice_and_still_drains(full: Log) -> Non
 
 def test_states_are_refused_on_a_full_disk_too(full: Log) -> None:
     while full.tail.make_room(200, reserve=True):
-        full.take("orders")
+        assert full.take("orders")
     draft = full.draft()
     draft.set_states([("alice", b"1")])
     with pytest.raises(DiskFull):
@@ -682,13 +710,11 @@ def test_states_are_refused_on_a_full_disk_too(full: Log) -> None:
 
 def test_removals_that_do_not_fit_the_checkpoint_either_are_refused(full: Log) -> None:
     size = full.queue("orders").genesis.queue_size
+    # Every other record, many times over: more ranges than either place has room for.
+    draft = full.draft()
+    draft.remove(full.queue("orders"), [(c, c, 216) for c in range(2, size, 2)] * 30)
     with pytest.raises(DiskFull) as caught:
-        while True:
-            # Every other record of a queue that is put nowhere: ranges that never join.
-            draft = full.draft()
-            ranges = [(c, c, 216) for c in range(2, size, 2) for _ in range(9)]
-            draft.remove(full.queue("orders"), ranges)
-            full.commit(draft)
+        full.commit(draft)
     assert str(caught.value) == (
         "/data/store: the disk is full, and so is the space held for removals. Nothing was "
         "changed. Free some space and try again."
@@ -701,7 +727,7 @@ def test_a_sync_that_fails_while_a_removal_goes_into_the_checkpoint_stops_the_lo
     full: Log,
 ) -> None:
     while full.tail.make_room(200, reserve=True):
-        full.take("orders")
+        assert full.take("orders")
     files = full.directory.files
     assert isinstance(files, SimFiles)
     files.fail_next_datasync(SyncFailure.LOST)
@@ -715,7 +741,7 @@ def test_a_write_that_fails_while_a_removal_goes_into_the_checkpoint_stops_the_l
     full: Log,
 ) -> None:
     while full.tail.make_room(200, reserve=True):
-        full.take("orders")
+        assert full.take("orders")
     files = full.directory.files
     assert isinstance(files, SimFiles)
 
@@ -764,7 +790,7 @@ def test_a_commit_stays_in_its_segment_when_no_new_one_can_be_made() -> None:
 
 
 def test_a_refused_frame_takes_its_sequence_back() -> None:
-    files, log = faulty_log(Fault(at=0, error=errno.ENOSPC, call="pwrite", partial=True))
+    _, log = faulty_log(Fault(at=0, error=errno.ENOSPC, call="pwrite", partial=True))
     log.tail.filled += 4096
     before = log.sequence, log.checksum
     with pytest.raises(DiskFull):
@@ -818,7 +844,7 @@ def test_an_interrupt_while_a_removal_goes_into_the_checkpoint_stops_the_log(
     full: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     while full.tail.make_room(200, reserve=True):
-        full.take("orders")
+        assert full.take("orders")
     monkeypatch.setattr("store.upkeep.write_checkpoint", interrupt_here)
     with pytest.raises(KeyboardInterrupt):
         full.take("orders")

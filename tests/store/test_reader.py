@@ -6,11 +6,20 @@ from itertools import islice
 
 import pytest
 
-from store import AccessError, CorruptionError, FormatError, Log, RangeGone, StoreClosed
+from store import (
+    AccessError,
+    CorruptionError,
+    FormatError,
+    Log,
+    RangeGone,
+    StoreClosed,
+    open_log,
+)
 from store.blocks import RECORD_WEIGHT
-from store.reader import UNWITNESSED_SECONDS, Reader
+from store.frames import SegmentHeader
+from store.reader import LOAD_TRIES_MAX, UNWITNESSED_SECONDS, Reader
 from store.segment import segment_name
-from tests.store.conftest import PATH, OpenStore
+from tests.store.conftest import PATH, SMALL, OpenStore
 from tests.support.clock import ManualClock
 from tests.support.simfiles import SimFiles
 
@@ -103,6 +112,101 @@ def test_follow_waits_for_a_queue_that_does_not_exist_yet(
     assert len(clock.naps) >= naps
 
 
+def test_two_queues_may_be_followed_by_one_reader(log: Log, reader: Reader) -> None:
+    """What one of them read ahead was skipped by the other, which had paused."""
+    orders, audit = reader.follow("orders"), reader.follow("audit")
+    assert next(orders).payloads() == [b"first"]
+    draft = log.draft()
+    draft.put(log.queue("orders"), [b"second"])
+    draft.put(log.queue("audit"), [b"a"])
+    log.commit(draft)
+    log.seal()
+    assert next(audit).payloads() == [b"a"]
+    assert next(orders).payloads() == [b"second"]
+
+
+class WakingClock(ManualClock):
+    """Lets the owner commit while a reader sleeps."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__()
+        self.log = log
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.log.put("orders", [b"%d" % len(self.naps)])
+        self.log.seal()
+
+
+def test_follow_sleeps_while_nothing_comes(log: Log, files: SimFiles) -> None:
+    clock = WakingClock(log)
+    reader = Reader(PATH, files=files, clock=clock)
+    stream = reader.follow("orders", pause=0.5)
+    assert [block.payloads() for block in islice(stream, 3)] == [[b"1"], [b"2"], [b"3"]]
+    assert clock.naps == [0.5] * 3
+
+
+def test_a_commit_at_any_moment_of_a_refresh_is_seen_by_it_or_by_the_next(
+    clock: ManualClock,
+) -> None:
+    moments = 0
+    landed = True
+    while landed:
+        files = SimFiles()
+        log = open_log(PATH, files=files, clock=clock, options=SMALL)
+        log.put("orders", [b"first"])
+        log.seal()
+        reader = Reader(PATH, files=files, clock=clock)
+        log.put("orders", [b"second"])
+        log.seal()
+        reader.refresh()
+        clock.advance(seconds=2 * UNWITNESSED_SECONDS)
+        assert reader.refresh()
+        landed = commits_at(files, log, reader, moments)
+        reader.refresh()
+        assert payloads(reader) == [b"first", b"second", b"third"][: 2 + landed]
+        moments += 1
+        reader.close()
+        log.release()
+    assert moments > 5
+
+
+def commits_at(files: SimFiles, log: Log, reader: Reader, moment: int) -> bool:
+    """Refresh, and let the owner commit before that call to the disk; False if there is none."""
+    calls = 0
+    landed = False
+
+    def commit(index: int, name: str, args: tuple[object, ...]) -> None:
+        nonlocal calls, landed
+        calls += 1
+        if calls == moment + 1:
+            files.before_op = None
+            landed = True
+            log.put("orders", [b"third"])
+            log.seal()
+
+    files.before_op = commit
+    reader.refresh()
+    files.before_op = None
+    return landed
+
+
+def test_damage_at_the_end_is_told_also_after_nothing_was_there_for_a_while(
+    log: Log, files: SimFiles, reader: Reader, clock: ManualClock
+) -> None:
+    """The end was searched once, and what was damaged there later went unseen for ever."""
+    clock.advance(seconds=2 * UNWITNESSED_SECONDS)
+    for _ in range(3):
+        reader.refresh()
+    start = log.tail.length
+    log.put("orders", [b"second"])
+    log.put("orders", [b"third"])
+    files.flip_bit(f"{PATH}/{segment_name(1)}", offset=start + 60, bit=0)
+    with pytest.raises(CorruptionError) as caught:
+        reader.refresh()
+    assert caught.value.offset == start
+
+
 def test_what_was_reclaimed_is_an_error_that_names_the_oldest_record_left(
     log: Log, reader: Reader
 ) -> None:
@@ -115,6 +219,10 @@ def test_what_was_reclaimed_is_an_error_that_names_the_oldest_record_left(
     with pytest.raises(RangeGone) as caught:
         payloads(reader, first=2)
     assert (caught.value.wanted, caught.value.oldest) == (2, 4)
+    assert str(caught.value) == (
+        "queue 'orders': counter 2 was reclaimed by the owner; the oldest record still there is 4. "
+        "Nothing was read. Start at 4 or later."
+    )
     assert payloads(reader) == [b"fourth"]
 
 
@@ -135,6 +243,54 @@ def test_a_reader_in_the_middle_of_a_scan_survives_compaction(log: Log, reader: 
     reader.refresh()
     counters = [counter for block in scan for counter in block.counters()]
     assert counters == [stuck]
+
+
+def test_a_scan_that_pauses_goes_on_after_the_reader_had_to_start_anew(
+    log: Log, reader: Reader
+) -> None:
+    """The segments of a reader that started anew were closed under its scans."""
+    for _ in range(4):
+        log.put("orders", [b"x" * 1000] * 300)
+    log.seal()
+    reader.refresh()
+    scans = [reader.blocks("orders", removed=False) for _ in range(2)]
+    seen = [[c for block in islice(scan, 2) for c in block.counters()] for scan in scans]
+    log.rotate()
+    draft = log.draft()
+    draft.remove(log.queue("orders"), [(302, 1101, 800 * (1000 + RECORD_WEIGHT))])
+    log.commit(draft)
+    while log.compact():
+        pass
+    assert 1 not in log.state.segments
+    log.seal()
+    reader.refresh()
+    for scan, counters in zip(scans, seen, strict=True):
+        counters += [counter for block in scan for counter in block.counters()]
+        assert counters == [*range(1, 302), *range(1102, 1202)]
+
+
+def test_a_scan_of_a_reader_that_is_closed_meanwhile_says_so(log: Log, reader: Reader) -> None:
+    for _ in range(3):
+        log.put("orders", [b"x" * 1000] * 300)
+    log.seal()
+    reader.refresh()
+    scan = reader.blocks("orders")
+    next(scan)
+    next(scan)
+    reader.close()
+    with pytest.raises(StoreClosed):
+        list(scan)
+
+
+def test_a_segment_of_another_store_is_not_followed(
+    log: Log, reader: Reader, files: SimFiles
+) -> None:
+    header = SegmentHeader(b"x" * 16, 2, 0, 9, 1, 80, 0, 1)
+    files.add_file(f"{PATH}/{segment_name(2)}", header.encode())
+    log.put("orders", [b"second"])
+    log.seal()
+    reader.refresh()
+    assert payloads(reader) == [b"first", b"second"]
 
 
 def test_get_and_seek_read_single_records(log: Log, reader: Reader, clock: ManualClock) -> None:
@@ -211,8 +367,11 @@ def test_a_missing_segment_is_corruption_after_looking_again(
     log.put("orders", [b"a"])
     log.close()
     files.unlink(files.open_dir(PATH), segment_name(1))
-    with pytest.raises(AccessError):
+    with pytest.raises(CorruptionError) as caught:
         Reader(PATH, files=files, clock=clock)
+    assert caught.value.path == f"{PATH}/{segment_name(1)}"
+    assert caught.value.reason == "the segment is missing"
+    assert len(clock.naps) == LOAD_TRIES_MAX - 1
 
 
 def test_a_closed_reader_refuses_and_may_be_closed_twice(reader: Reader) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -104,9 +105,7 @@ def test_a_segment_is_left_when_it_holds_enough_records(open_store: OpenStore) -
     assert [log.state.segments[n].record_count for n in segments(log)] == [6, 6]
 
 
-def test_a_segment_is_left_when_it_is_old_enough(
-    open_store: OpenStore, clock: ManualClock
-) -> None:
+def test_a_segment_is_left_when_it_is_old_enough(open_store: OpenStore, clock: ManualClock) -> None:
     log = open_store(options(segment_seconds=60))
     log.put("orders", [b"a"])
     clock.advance(seconds=60)
@@ -160,15 +159,13 @@ def test_a_segment_for_which_there_is_no_room_is_taken_back(clock: ManualClock) 
     log = open_log(PATH, files=files, clock=clock, options=options())
     log.put("orders", [b"a"])
     filler = files.create(files.open_dir(PATH), "filler")
-    with pytest.raises(OSError, match="No space"):
+    with suppress(OSError):
         for sector in range(100):
             files.pwrite(filler, bytes(512), sector * 512)
     files.truncate(filler, len(files.content(f"{PATH}/filler")) - 512)
     with pytest.raises(DiskFull) as caught:
         log.rotate()
-    assert str(caught.value) == (
-        "/data/store: no space for another segment. Nothing was changed."
-    )
+    assert str(caught.value) == ("/data/store: no space for another segment. Nothing was changed.")
     assert segments(log) == [1]
     assert segment_name(2) not in names(files)
     log.put("orders", [b"b"])

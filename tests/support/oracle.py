@@ -249,9 +249,10 @@ def check_survivors(found: Found, model: Model, least: int) -> int:
     invented = {key: record for key, record in live.items() if attempted.get(key) != record}
     assert not invented, f"rule 3: records that nobody put: {_brief(invented)}"
 
-    fates = [_fate(commit, live, removed_later) for commit in later]
-    assert None not in fates, f"rule 5: commit {least + fates.index(None)} is there in part"
-    certain = [fate for fate in fates if fate != "unknown"]
+    there = [_records_there(commit, live, removed_later) for commit in later]
+    torn = [least + n for n, answers in enumerate(there) if len(answers) > 1]
+    assert not torn, f"rule 5: commits {torn} are there in part"
+    certain = [answers.pop() for answers in there if answers]
     assert certain == sorted(certain, reverse=True), f"rule 4: a hole in commit order: {certain}"
 
     for name, counter in model.shown.items():
@@ -271,14 +272,11 @@ def _put_keys(commit: Commit) -> Iterable[tuple[str, int]]:
     return ((name, record.counter) for name, record in commit.puts)
 
 
-def _fate(
+def _records_there(
     commit: Commit, live: dict[tuple[str, int], Record], removed: set[tuple[str, int]]
-) -> str | None:
-    """Whether a commit's records are "there" or "absent"; None if some are and some are not."""
-    there = {key in live for key in _put_keys(commit) if key not in removed}
-    if len(there) > 1:
-        return None
-    return "unknown" if not there else "there" if True in there else "absent"
+) -> set[bool]:
+    """Whether records of a commit are there; nothing is known of those that may be removed."""
+    return {key in live for key in _put_keys(commit) if key not in removed}
 
 
 def _brief(records: dict[tuple[str, int], Record]) -> str:

@@ -30,9 +30,7 @@ class World:
     `wrap` stands between the store and its disk. `open` must be called first.
     """
 
-    def __init__(
-        self, files: SimFiles, *, options: LogOptions, wrap: Wrap | None = None
-    ) -> None:
+    def __init__(self, files: SimFiles, *, options: LogOptions, wrap: Wrap | None = None) -> None:
         self.files = files
         self.model = Model()
         self.clock = ManualClock()
@@ -233,6 +231,7 @@ OPERATIONS: dict[str, Callable[[World], None]] = {
 
 PREPARATIONS: dict[str, Callable[[World], None]] = {**OPERATIONS, "configure": World.configure}
 
+
 class Start(NamedTuple):
     """What was done to a store before a workload begins; then it was closed."""
 
@@ -240,22 +239,22 @@ class Start(NamedTuple):
     operations: tuple[str, ...]
 
 
+_LIFE = (
+    "put",
+    "configure",
+    "put_many",
+    "set_state",
+    "put_big",
+    "rotate",
+    "ack_newest",
+    "lease",
+    "put_os",
+)
+
 STARTS = {
     "empty": Start(LogOptions(fill_bytes=256, reserve_bytes=128), ()),
-    "used": Start(
-        LogOptions(fill_bytes=0, reserve_bytes=0),
-        (
-            "put",
-            "configure",
-            "put_many",
-            "set_state",
-            "put_big",
-            "rotate",
-            "ack_newest",
-            "lease",
-            "put_os",
-        ),
-    ),
+    "used": Start(LogOptions(fill_bytes=0, reserve_bytes=0), _LIFE),
+    "filled": Start(LogOptions(fill_bytes=64, reserve_bytes=64), _LIFE),
 }
 """Beginnings of workloads. Little is written ahead, so that few sectors can be torn."""
 
