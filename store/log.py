@@ -104,6 +104,7 @@ class Log:
         self._covering: set[QueueState] = set()
         self._sealed = True
         self._keeping_house = False
+        self._untold: DurabilityError | None = None
         if tail.empty:
             self.cache.start_tail(tail.file.number)
         else:
@@ -432,6 +433,8 @@ class Log:
                 upkeep.keep_house(self)
         except FifoqError as error:
             logger.warning("%s: upkeep put off: %s", self.path, error)
+            if isinstance(error, DurabilityError):
+                self._untold = error
         except BaseException:
             # Half of it may be done, in memory at least.
             self.fail()
@@ -452,6 +455,7 @@ class Log:
                 f"{self.path}: the store was opened before a fork, and only the parent may use it. "
                 f"Nothing was changed. Open it in one process, after forking."
             )
+        self._untold = None
         raise StoreFailed(
             f"{self.path}: an earlier failure stopped the store. Everything confirmed before it is "
             f"safe; what was under way is known after a reopen. Close it, see to the disk, reopen."
@@ -482,7 +486,8 @@ class Log:
     def close(self) -> None:
         """Make everything durable, leave a clean end, and let the lock go. Twice is fine.
 
-        After a failure it only lets go. DurabilityError: the log is closed all the same.
+        After a failure it only lets go. DurabilityError, also for a failure that no call has told
+        yet: the log is closed all the same.
         """
         if self.status in (_CLOSED, _FORKED):
             return
@@ -493,6 +498,8 @@ class Log:
         finally:
             self.status = _CLOSED
             self.release()
+        if self._untold is not None:
+            raise self._untold
 
     def fail(self) -> None:
         """Take no more work: what is on disk is known only after a reopen."""

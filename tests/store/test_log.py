@@ -850,3 +850,26 @@ def test_an_interrupt_while_a_removal_goes_into_the_checkpoint_stops_the_log(
         full.take("orders")
     assert full.status is Status.FAILED
     full.release()
+
+
+def test_close_tells_a_failed_sync_that_no_call_has_told(
+    open_store: OpenStore, files: SimFiles
+) -> None:
+    """Upkeep met it behind a commit that was fine: with nothing after it, nobody would know."""
+    log = open_store(LogOptions(fill_bytes=512, reserve_bytes=512, checkpoint_bytes=1))
+    syncs = 0
+
+    def fail_the_second_sync(index: int, name: str, args: tuple[object, ...]) -> None:
+        nonlocal syncs
+        syncs += name == "datasync"
+        if syncs == 2:
+            files.fail_next_datasync(SyncFailure.LOST)
+
+    files.before_op = fail_the_second_sync
+    log.put("orders", [b"a" * 40_000])
+    files.before_op = None
+    assert log.status is Status.FAILED
+    with pytest.raises(DurabilityError):
+        log.close()
+    log.close()
+    assert open_store().get("orders", 1) is not None

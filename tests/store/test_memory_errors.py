@@ -205,7 +205,8 @@ def attempt(operation: Operation, work: Path, allocation: int, burst: int) -> st
     assert error is None or issubclass(error, MemoryError | FifoqError), error
     if isinstance(result, Log):
         log = result
-    elif log is None:
+    elif log is None and burst == 1:
+        # While nothing can be allocated, not every handle can be found to be closed.
         assert len(os.listdir("/proc/self/fd")) == handles, "handles were left open"
     allowed = [after] if error is None else [before, after]
     if log is not None and log.status is Status.OPEN:
@@ -294,11 +295,17 @@ def starve_in_child(directory: Path, name: str, *, every: bool, burst: int) -> C
     return Counter(json.loads(child.stdout))
 
 
+@pytest.mark.parametrize("burst", [1, LONG_BURST])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_any_allocation_may_fail_once(name: str, tmp_path: Path) -> None:
-    counts = starve_in_child(tmp_path, name, every=False, burst=1)
+def test_any_allocation_may_fail(name: str, burst: int, tmp_path: Path) -> None:
+    """One allocation, or many in a row. In a row they once hid that the log had failed.
+
+    The mark was an enumeration's member, and looking that up needs memory; a log that should
+    have stopped went on, and lost what it confirmed from there.
+    """
+    counts = starve_in_child(tmp_path, name, every=False, burst=burst)
     assert counts["refused"] + counts["failed"] > 0
-    record("memory_errors", operation=name, **counts)
+    record("memory_errors", operation=name, burst=burst, **counts)
 
 
 @pytest.mark.deep
