@@ -1,11 +1,15 @@
 """The crash-safe record log below fifoq: one directory, many queues, one commit for all of them.
 
-Knows files and bytes; knows no asyncio and no actors. `open_log` gives the owner's `Log`.
+Knows files and bytes; knows no asyncio and no actors. `open_log` gives the owner's `Log`, which one
+thread at a time may use; a `Reader` reads beside it from any process.
 """
 
+from store.blocks import RecordBlock
+from store.draft import Draft
 from store.errors import (
     AccessError,
     AlreadyOpen,
+    ConcurrentUse,
     CorruptionError,
     CounterExhausted,
     DamageError,
@@ -18,6 +22,7 @@ from store.errors import (
     ItemTooLarge,
     Quarantine,
     RangeGone,
+    StaleDraft,
     StoreClosed,
     StoreFailed,
 )
@@ -25,14 +30,17 @@ from store.keys import Key
 from store.log import Log, Status
 from store.opening import open_log
 from store.options import LogOptions, Retention
+from store.reader import Reader
 
 __all__ = [
     "AccessError",
     "AlreadyOpen",
+    "ConcurrentUse",
     "CorruptionError",
     "CounterExhausted",
     "DamageError",
     "DiskFull",
+    "Draft",
     "DurabilityError",
     "FifoqError",
     "ForkError",
@@ -44,7 +52,10 @@ __all__ = [
     "LogOptions",
     "Quarantine",
     "RangeGone",
+    "Reader",
+    "RecordBlock",
     "Retention",
+    "StaleDraft",
     "Status",
     "StoreClosed",
     "StoreFailed",

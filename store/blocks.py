@@ -29,8 +29,8 @@ from typing import Final, Literal
 import msgspec
 
 from store.checksum import Buffer
-from store.errors import DamageError, FormatError
-from store.frames import aligned
+from store.errors import DamageError, FormatError, ItemTooLarge
+from store.frames import BODY_BYTES_MAX, aligned
 from store.keys import COUNTER_MAX, Key
 
 RECORDS: Final = 1
@@ -111,6 +111,11 @@ def encode_records(
     count = len(payloads)
     payload = b"".join(payloads)
     payload_bytes = len(payload)
+    if payload_bytes > BODY_BYTES_MAX:
+        raise ItemTooLarge(
+            f"a commit of {payload_bytes} bytes is over the limit of {BODY_BYTES_MAX}, columns and "
+            f"metadata included. Nothing was stored. Put fewer or smaller records at once."
+        )
     offsets = _offsets(count)(0, *accumulate(map(len, payloads)))
     parts: list[Buffer] = [b"", offsets, _PADS[len(offsets) % 8]]
     width = _add_times(parts, time, times)

@@ -7,6 +7,7 @@ knows them, the counters that are lost with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
 import msgspec
 
@@ -21,9 +22,12 @@ from store.ranges import RangeSet
 from store.reader import Reader
 from store.recovery import find_store_id, read_checkpoints
 from store.replay import extend_index
-from store.segment import SegmentFile, index_name, segment_name
+from store.segment import READ_BYTES, SegmentFile, index_name, read_exactly, segment_name
 from store.state import QueueState, State
 from store.survey import Survey, survey
+
+ROUNDS_MAX: Final = 8
+"""How often the check reads on because the owner reclaimed a segment meanwhile."""
 
 Progress = Callable[[int, int], None]
 
@@ -38,7 +42,11 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class SegmentReport(msgspec.Struct, frozen=True):
-    """What one segment holds."""
+    """What one segment holds.
+
+    `torn_bytes` lie behind its last believed frame and are not all zeros: a crash cut them short,
+    or a live owner is writing them. `orphan_frames` counts the frame headers among them.
+    """
 
     number: int
     bytes: int
@@ -46,6 +54,8 @@ class SegmentReport(msgspec.Struct, frozen=True):
     records: int
     live: int
     index: str
+    torn_bytes: int = 0
+    orphan_frames: int = 0
 
 
 class Report(msgspec.Struct):
@@ -74,7 +84,7 @@ def check_store(
     report = Report(path, [], [], {}, [])
     try:
         with Reader(path, files=files, clock=clock) as reader:
-            _check(reader.directory, reader.state, reader.store_id, report, progress)
+            _check(reader, report, progress)
     except CorruptionError as error:
         _blame(report, error)
         directory = Directory(files, path)
@@ -85,18 +95,13 @@ def check_store(
     return report
 
 
-def _check(
-    directory: Directory,
-    state: State,
-    store_id: bytes,
-    report: Report,
-    progress: Progress | None,
-) -> None:
-    names = directory.names()
-    _check_checkpoints(directory, names, report)
-    lengths = {number: segment.length for number, segment in state.segments.items()}
-    surveys = _survey_all(directory, store_id, lengths, report, state, progress)
-    _check_chain(directory, store_id, surveys, report)
+def _check(reader: Reader, report: Report, progress: Progress | None) -> None:
+    directory = reader.directory
+    _check_checkpoints(directory, directory.names(), report)
+    segments = _Segments(directory, reader.store_id, progress)
+    state, complete = _survey_beside_owner(reader, segments)
+    segments.tell(report, state)
+    _check_chain(directory, reader.store_id, segments.surveys, report)
     known = {(number, start, end) for number, start, end in state.damage}
     report.damage = [
         damage
@@ -106,12 +111,31 @@ def _check(
             for number, start, end in known
         )
     ]
-    for queue in state.queues.values():
-        lost = unseen(queue, surveys)
-        if lost:
-            report.missing[queue.name] = list(lost)
+    if complete:
+        _tell_unseen(report, state, segments)
+    else:
+        report.warnings.append("the owner reclaims faster than this reads: counters not compared")
     for text in state.disagreements(state.queues):
         report.damage.append(Damage("genesis", 0, 0, text))
+
+
+def _survey_beside_owner(reader: Reader, segments: _Segments) -> tuple[State, bool]:
+    """Read every segment; returns the state they belong to, and whether all of it was read.
+
+    A segment that the owner reclaims meanwhile is no loss. Its records were taken, or they lie
+    where a newer state says: what that one has besides is read in another round.
+    """
+    state = reader.state
+    for _ in range(ROUNDS_MAX):
+        lengths = {number: segment.length for number, segment in state.segments.items()}
+        absent = segments.survey(lengths)
+        missing = reader.start_anew(absent) if absent else []
+        segments.missing.update(missing)
+        segments.reclaimed.update(number for number in absent if number not in missing)
+        if len(missing) == len(absent):
+            return state, True
+        state = reader.state
+    return state, False
 
 
 def _check_unreadable(directory: Directory, report: Report, progress: Progress | None) -> None:
@@ -130,9 +154,21 @@ def _check_unreadable(directory: Directory, report: Report, progress: Progress |
     state = State()
     if copies:
         state.load(copies[0][2])
-    surveys = _survey_all(directory, store_id, lengths, report, state, progress)
+    segments = _Segments(directory, store_id, progress)
+    segments.reclaimed.update(segments.survey(lengths))
+    blamed = {damage.file for damage in report.damage}
+    segments.missing.update(
+        number
+        for number in state.segments
+        if number not in lengths and segment_name(number) not in blamed
+    )
+    segments.tell(report, state)
+    _tell_unseen(report, state, segments)
+
+
+def _tell_unseen(report: Report, state: State, segments: _Segments) -> None:
     for queue in state.queues.values():
-        lost = unseen(queue, surveys)
+        lost = unseen(queue, segments.surveys)
         if lost:
             report.missing[queue.name] = list(lost)
 
@@ -153,61 +189,118 @@ def _check_checkpoints(directory: Directory, names: Names, report: Report) -> No
             report.warnings.append(f"{name}: {error}")
 
 
-def _survey_all(
-    directory: Directory,
-    store_id: bytes,
-    lengths: dict[int, int],
-    report: Report,
-    state: State,
-    progress: Progress | None,
-) -> dict[int, Survey]:
-    surveys: dict[int, Survey] = {}
-    total = sum(lengths.values())
-    done = 0
-    for number, length in sorted(lengths.items()):
+class _Segments:
+    """The segments that were read, and what was found in each, by number."""
+
+    def __init__(self, directory: Directory, store_id: bytes, progress: Progress | None) -> None:
+        self._directory = directory
+        self._store_id = store_id
+        self._progress = progress
+        self._done = 0
+        self._indexes: dict[int, str] = {}
+        self._behind: dict[int, tuple[int, int]] = {}
+        self._damage: dict[int, list[Damage]] = {}
+        self._warnings: dict[int, list[str]] = {}
+        self.surveys: dict[int, Survey] = {}
+        self.missing: set[int] = set()
+        self.reclaimed: set[int] = set()
+
+    def survey(self, lengths: dict[int, int]) -> list[int]:
+        """Read segments up to those lengths, unless that was done; returns which are not there."""
+        absent = []
+        wanted = {
+            number: length
+            for number, length in sorted(lengths.items())
+            if number not in self.missing
+            and (number not in self.surveys or self.surveys[number].end < length)
+        }
+        total = self._done + sum(wanted.values())
+        for number, length in wanted.items():
+            try:
+                with self._directory.reading(segment_name(number)) as handle:
+                    file = SegmentFile(self._directory.files, handle, number, self._store_id)
+                    self.surveys[number] = self._survey_one(file, length)
+            except FileNotFoundError:
+                absent.append(number)
+            self._done += length
+            if self._progress is not None:
+                self._progress(self._done, total)
+        return absent
+
+    def _survey_one(self, file: SegmentFile, length: int) -> Survey:
+        name = segment_name(file.number)
+        damages = self._damage[file.number] = []
+        warnings = self._warnings[file.number] = []
         try:
-            with directory.reading(segment_name(number)) as handle:
-                file = SegmentFile(directory.files, handle, number, store_id)
-                surveys[number] = _survey_one(directory, file, length, report, state)
-        except FileNotFoundError:
+            file.header()
+        except (DamageError, FormatError) as error:
+            damages.append(Damage(name, 0, SEGMENT_HEADER_BYTES, str(error)))
+        found, frames = survey(file, SEGMENT_HEADER_BYTES, length)
+        rebuilt = SegmentIndex(SEGMENT_HEADER_BYTES)
+        stored = self._directory.read_index(file.number, file.store_id)
+        matches = "none" if stored is None else "sound"
+        if stored is None and file.number in self._directory.names().indexes:
+            warnings.append(f"{index_name(file.number)}: damaged; it is built again when needed")
+        for frame in frames:
+            extend_index(rebuilt, frame)
+            if stored is None or frame.end != stored.length or not found.sound:
+                continue
+            if stored.queues != rebuilt.queues:
+                matches = "wrong"
+        damages += _damage_of(file, found, length)
+        if matches == "wrong":
+            damages.append(Damage(index_name(file.number), 0, 0, "does not fit the segment"))
+        self._indexes[file.number] = matches
+        torn_bytes, orphans = self._behind[file.number] = _behind(file, length)
+        if torn_bytes:
+            warnings.append(
+                f"{name}: {torn_bytes} bytes from byte {length} on belong to no durable commit "
+                f"(frame headers among them: {orphans}): torn by a crash, or being written"
+            )
+        return found
+
+    def tell(self, report: Report, state: State) -> None:
+        """Put everything into the report."""
+        for number, found in sorted(self.surveys.items()):
+            place = state.segments.get(number)
+            report.segments.append(
+                SegmentReport(
+                    number,
+                    found.end,
+                    found.frame_count,
+                    found.record_count,
+                    place.live_count if place is not None else 0,
+                    self._indexes[number],
+                    *self._behind[number],
+                )
+            )
+            report.damage += self._damage[number]
+            report.warnings += self._warnings[number]
+        for number in sorted(self.missing):
+            report.damage.append(Damage(segment_name(number), 0, 0, "the segment is missing"))
+        for number in sorted(self.reclaimed):
             report.warnings.append(f"{segment_name(number)}: reclaimed while it was checked")
-        done += length
-        if progress is not None:
-            progress(done, total)
-    return surveys
 
 
-def _survey_one(
-    directory: Directory, file: SegmentFile, length: int, report: Report, state: State
-) -> Survey:
+def _damage_of(file: SegmentFile, found: Survey, length: int) -> list[Damage]:
+    """What the survey met, without zeros at the end that nothing was written over."""
     name = segment_name(file.number)
-    try:
-        file.header()
-    except (DamageError, FormatError) as error:
-        report.damage.append(Damage(name, 0, SEGMENT_HEADER_BYTES, str(error)))
-    found, frames = survey(file, SEGMENT_HEADER_BYTES, length)
-    rebuilt = SegmentIndex(SEGMENT_HEADER_BYTES)
-    stored = directory.read_index(file.number, file.store_id)
-    matches = "none" if stored is None else "sound"
-    if stored is None and file.number in directory.names().indexes:
-        report.warnings.append(f"{index_name(file.number)}: damaged; it is built again when needed")
-    for frame in frames:
-        extend_index(rebuilt, frame)
-        if stored is None or frame.end != stored.length or not found.sound:
-            continue
-        if stored.queues != rebuilt.queues:
-            matches = "wrong"
+    damages = []
     for offset, end, reason in found.damage:
         if not file.is_zero(offset, end) or end < length:
-            report.damage.append(Damage(name, offset, end, reason))
-    if matches == "wrong":
-        report.damage.append(Damage(index_name(file.number), 0, 0, "does not fit the segment"))
-    place = state.segments.get(file.number)
-    live = place.live_count if place is not None else 0
-    report.segments.append(
-        SegmentReport(file.number, length, found.frame_count, found.record_count, live, matches)
-    )
-    return found
+            damages.append(Damage(name, offset, end, reason))
+    return damages
+
+
+def _behind(file: SegmentFile, start: int) -> tuple[int, int]:
+    """How many bytes lie behind `start` up to the last that is not zero; frame headers in them."""
+    end = offset = start
+    while data := read_exactly(file.files, file.handle, READ_BYTES, offset):
+        written = len(data.rstrip(b"\0"))
+        if written:
+            end = offset + written
+        offset += len(data)
+    return end - start, sum(1 for _ in file.sound_headers(start, end))
 
 
 def _check_chain(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from store.checkpoint import CHECKPOINT_NAMES, Checkpoint, encode_checkpoint
-from store.directory import Directory, sync_file, write_all
+from store.directory import SPACE_ERRNOS, Directory, sync_file, write_all
 from store.files import Handle
 from store.segment import let_go
 
@@ -40,13 +40,24 @@ class Checkpoints:
         handle = self._open(name)
         data = encode_checkpoint(checkpoint, store_id)
         size = len(data)
-        if size > files.size(handle):
-            data += bytes(size // 2 + SLACK_BYTES)
         write_all(files, handle, data, 0)
+        self._hold_room(handle, size)
         sync_file(files, handle, f"{self._directory.path}/{name}")
         self._newest = name
         self.number = checkpoint.number
         self.size = size
+
+    def _hold_room(self, handle: Handle, size: int) -> None:
+        """Keep space behind the body, for the time when there is none to be had."""
+        files = self._directory.files
+        held = files.size(handle)
+        if held - size >= SLACK_BYTES // 2:
+            return
+        try:
+            write_all(files, handle, bytes(size + size // 2 + SLACK_BYTES - held), held)
+        except OSError as error:
+            if error.errno not in SPACE_ERRNOS:
+                raise
 
     def _open(self, name: str) -> Handle:
         handle = self._handles.get(name)

@@ -6,7 +6,7 @@ import errno
 import posixpath
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from store.checkpoint import (
     CHECKPOINT_HEADER_BYTES,
@@ -30,11 +30,29 @@ from store.segment import (
     segment_number,
 )
 
+SPACE_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What a write says when there is no room; from a sync any errno is a failure."""
 QUARANTINE_SUFFIX: Final = ".bad"
+
+
+class FilePath(Protocol):
+    """A path object, such as those of pathlib."""
+
+    def __fspath__(self) -> str: ...
+
+
+def path_text(path: str | FilePath) -> str:
+    """The path as text without a slash at its end. AccessError for what no path can be."""
+    text = path if isinstance(path, str) else path.__fspath__()
+    if not text or "\0" in text:
+        raise AccessError(f"{text!r} is no path. Nothing was changed. Name a directory.")
+    return text.rstrip("/") or "/"
 
 
 def access_error(path: str, error: OSError) -> AccessError:
     """An OSError in our words; raise it `from` the original."""
+    if error.errno == errno.ENOENT:
+        return AccessError(f"{path}: {error.strerror}. Nothing was changed. Is the path right?")
     return AccessError(
         f"{path}: {error.strerror or error}. Nothing was changed. Check that it is a directory "
         f"of regular files which this user may read and write."

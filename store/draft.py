@@ -25,7 +25,7 @@ from store.blocks import (
 )
 from store.checkpoint import UnloggedEntry
 from store.checksum import Buffer
-from store.errors import CounterExhausted, ItemTooLarge
+from store.errors import CounterExhausted, ItemTooLarge, StaleDraft
 from store.frames import BLOCK_COUNT_MAX, BODY_BYTES_MAX
 from store.genesis import Genesis
 from store.index import SegmentIndex
@@ -47,11 +47,12 @@ JSON_GROWTH = 6
 class Plan:
     """A queue's genesis after the commit, and what leads there."""
 
-    __slots__ = ("genesis", "index", "puts", "queue", "removed", "restored")
+    __slots__ = ("base", "genesis", "index", "puts", "queue", "removed", "restored")
 
     def __init__(self, queue: QueueState, index: int) -> None:
         self.queue = queue
         self.index = index
+        self.base: Genesis = queue.genesis
         self.genesis: Genesis = copy.copy(queue.genesis)
         self.puts: list[tuple[int, int, int]] = []
         self.removed: RangeSet | None = None
@@ -134,6 +135,7 @@ class Draft:
         "_effects",
         "_state",
         "block_count",
+        "committed",
         "holds_records",
         "now",
         "only_drains",
@@ -148,6 +150,7 @@ class Draft:
         self.now = now
         self.parts: list[Buffer] = []
         self.block_count = 0
+        self.committed = False
         self.size = 0
         self.holds_records = False
         self.only_drains = True
@@ -173,11 +176,14 @@ class Draft:
         """
         plan = self._plan(queue)
         genesis = plan.genesis
+        if isinstance(payloads, bytes | bytearray | memoryview | str):
+            raise TypeError(f"payloads is a list of bytes, not {type(payloads).__name__}")
         count = len(payloads)
         if first is None:
             first = genesis.next_counter
         last = first + count - 1
-        assert first >= genesis.next_counter
+        if first < genesis.next_counter:
+            raise ValueError(f"first={first} is below the next counter {genesis.next_counter}")
         if not count:
             return first
         if last > COUNTER_MAX:
@@ -188,9 +194,13 @@ class Draft:
         else:
             times = _clamped(times, time)
             time = times[0]
-        parts, payload_bytes = encode_records(
-            payloads, queue=plan.index, first=first, time=time, times=times, columns=columns
-        )
+        try:
+            parts, payload_bytes = encode_records(
+                payloads, queue=plan.index, first=first, time=time, times=times, columns=columns
+            )
+        except TypeError:
+            _check_payloads(payloads)
+            raise
         self._add(parts)
         weight = records_weight(payload_bytes, count)
         plan.puts.append((first, last, weight))
@@ -217,8 +227,17 @@ class Draft:
 
         Weights are what `records_weight` gives for the records of the range.
         """
+        if not ranges:
+            return 0
         plan = self._plan(queue)
+        for first, last, _ in ranges:
+            if not 0 < first <= last < plan.genesis.next_counter:
+                raise ValueError(
+                    f"queue {queue.name!r}: there are no records {first} to {last}; the next "
+                    f"counter is {plan.genesis.next_counter}"
+                )
         time = self.now if time is None else time
+        self._add(encode_removed(ranges, queue=plan.index, time=time, reason=reason))
         removed = plan.all_removed()
         count = 0
         weight_total = 0
@@ -228,7 +247,6 @@ class Draft:
             removed.add(first, last)
             plan.restored = [c for c in plan.restored if not first <= c <= last]
             weight_total += weight
-        self._add(encode_removed(ranges, queue=plan.index, time=time, reason=reason))
         self._effects.append(_Remove(queue, ranges, reason, time))
         genesis = plan.genesis
         genesis.queue_bytes -= min(genesis.queue_bytes, weight_total - records_weight(0, count))
@@ -237,6 +255,22 @@ class Draft:
         genesis.last_take_time = max(genesis.last_take_time, time)
         _resize(genesis, -count, self.now)
         return count
+
+    def check_current(self, state: State) -> None:
+        """StaleDraft unless every queue is as it was when the draft first touched it."""
+        if self.committed or state is not self._state:
+            raise StaleDraft(
+                "the draft was committed before, or belongs to another store. Nothing was stored. "
+                "Build a new one."
+            )
+        for plan in self.plans.values():
+            queue = plan.queue
+            if queue.genesis is not plan.base or state.queues.get(queue.name) is not queue:
+                raise StaleDraft(
+                    f"queue {queue.name!r} changed since the draft was begun, or belongs to "
+                    f"another store. Nothing was stored. Build the draft anew and commit it at "
+                    f"once; a store is used by one thread at a time."
+                )
 
     def repeat_removal(self, queue: QueueState, entry: UnloggedEntry) -> None:
         """Log a removal that took effect while the disk was full, before this draft was begun."""
@@ -279,6 +313,8 @@ class Draft:
         Either every live record between the first and the last counter, to copy them forward,
         or one that was removed, to restore it at its place.
         """
+        if not counters:
+            return
         plan = self._plan(queue)
         parts, payload_bytes = encode_records(
             payloads,
@@ -310,6 +346,8 @@ class Draft:
         self, queue: QueueState, counters: Sequence[int], attempts: Sequence[int], deadline: int
     ) -> None:
         """Note that records were handed out, each for that attempt."""
+        if not counters:
+            return
         plan = self._plan(queue)
         self._add(encode_leases(counters, attempts, queue=plan.index, deadline=deadline))
         self._effects.append(_Lease(queue, counters, attempts))
@@ -325,8 +363,9 @@ class Draft:
     def configure(self, queue: QueueState, configuration: bytes) -> None:
         """Keep `configuration`, UTF-8 text, with the queue's genesis."""
         configuration.decode()
-        self._plan(queue).genesis.configuration = configuration
+        plan = self._plan(queue)
         self._room(len(configuration))
+        plan.genesis.configuration = configuration
         self._needs_space()
 
     def reserve(self, queue: QueueState, upto: int) -> None:
@@ -390,10 +429,17 @@ class Draft:
     def _room(self, size: int) -> None:
         if self.size + size > BODY_BYTES_MAX:
             raise ItemTooLarge(
-                f"a commit of more than {BODY_BYTES_MAX} bytes does not fit a frame; split it. "
-                f"Nothing was stored."
+                f"a commit of {self.size + size} bytes, columns and metadata included, is over the "
+                f"limit of {BODY_BYTES_MAX}. Nothing was stored. Put fewer or smaller records at "
+                f"once."
             )
         self.size += size
+
+
+def _check_payloads(payloads: Sequence[Buffer]) -> None:
+    for at, payload in enumerate(payloads):
+        if not isinstance(payload, bytes | bytearray | memoryview):
+            raise TypeError(f"payload {at} is {type(payload).__name__}, not bytes") from None
 
 
 def _resize(genesis: Genesis, change: int, now: int) -> None:

@@ -51,7 +51,7 @@ class AlreadyOpen(FifoqError):
     def __init__(self, path: str) -> None:
         super().__init__(
             f"{path}: the store is owned by another process, thread or object. Nothing was "
-            f"changed. Close that owner, or open the store read-only beside it."
+            f"changed. Close that owner, or read beside it with `store.Reader`."
         )
         self.path = path
 
@@ -92,13 +92,24 @@ class CounterExhausted(FifoqError):
     """The queue has used its last counter. Counters never wrap."""
 
 
+class StaleDraft(FifoqError):
+    """The draft was committed already, or its queue changed since; nothing was stored.
+
+    A draft is built and committed in one go, by one thread at a time.
+    """
+
+
+class ConcurrentUse(FifoqError):
+    """Another thread is inside the store; this call did nothing. One thread at a time."""
+
+
 class RangeGone(FifoqError):
-    """The wanted records were reclaimed; the oldest one still there is named."""
+    """The wanted record was reclaimed; `oldest` is the next counter that is still there."""
 
     def __init__(self, queue: str, wanted: int, oldest: int) -> None:
         super().__init__(
-            f"queue {queue!r}: counter {wanted} was reclaimed by the owner; the oldest record "
-            f"still there is {oldest}. Nothing was read. Start at {oldest} or later."
+            f"queue {queue!r}: counter {wanted} was reclaimed by the owner; the next one that "
+            f"is still there is {oldest}. Nothing was read. Start at {oldest} or later."
         )
         self.queue, self.wanted, self.oldest = queue, wanted, oldest
 

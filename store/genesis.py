@@ -26,7 +26,8 @@ def check_name(name: str) -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidName(
             f"queue name {name!r:.80} is not allowed: 1 to 64 of a-z, 0-9 and '-', starting with a "
-            f"letter or digit. Nothing was created."
+            f"letter or digit; '.dlq' may follow, and a prefix of 1 to 8 letters and '/' may stand "
+            f"before it. Nothing was changed."
         )
     return name
 

@@ -17,6 +17,8 @@ Offset = NewType("Offset", int)
 
 COUNTER_MAX = 2**63 - 1
 TOTAL_MAX = 2**32 - 1
+RESERVED_COUNTERS = 1 << 20
+"""Counters that commits without a sync may show before their records are durable."""
 
 _KEY = struct.Struct(">QQ")
 _FAT_KEY = struct.Struct(">QQII")

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final
+from functools import wraps
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from store import upkeep
 from store.blocks import RecordBlock, records_weight
 from store.cache import SegmentCache
 from store.checkpoints import Checkpoints
 from store.checksum import Buffer
-from store.directory import Directory, sync_error
+from store.directory import SPACE_ERRNOS, Directory, sync_error
 from store.draft import Draft, joined, merged
 from store.errors import (
     AccessError,
+    ConcurrentUse,
     DiskFull,
     DurabilityError,
     FifoqError,
@@ -38,19 +40,22 @@ from store.frames import (
     encode_frame,
     frame_bytes,
 )
-from store.genesis import check_name, encode_genesis
-from store.keys import COUNTER_MAX, Key
+from store.genesis import Genesis, check_name, encode_genesis
+from store.keys import COUNTER_MAX, RESERVED_COUNTERS, Key
 from store.lookup import Lookup
 from store.options import LogOptions
 from store.recovery import Recovered
 from store.state import QueueState
-from store.tail import PASSING_ERRNOS, SPACE_ERRNOS, Tail
+from store.tail import PASSING_ERRNOS, Tail
 
 logger = logging.getLogger("store")
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 SECTOR_BYTES: Final = 512
-RESERVED_COUNTERS: Final = 1 << 20
-"""Counters that commits without a sync may show before their records are durable."""
+ROTATION_PAUSE: Final = 64
+"""Frames after which removals on a full disk try again for a new segment; puts always do."""
 
 
 class Status(enum.Enum):
@@ -68,10 +73,38 @@ _OPEN: Final = Status.OPEN
 _CLOSED: Final = Status.CLOSED
 _FAILED: Final = Status.FAILED
 _FORKED: Final = Status.FORKED
+_REFUSED: Final = (DiskFull, AccessError)
+
+
+def _taken(log: Log) -> ConcurrentUse:
+    return ConcurrentUse(
+        f"{log.path}: another thread is using the store. This call did nothing. Use a store from "
+        f"one thread at a time."
+    )
+
+
+def _in_turn(method: Callable[Concatenate[Log, P], T]) -> Callable[Concatenate[Log, P], T]:
+    """Let one thread in at a time; a second one is refused before it can do harm."""
+
+    @wraps(method)
+    def call(self: Log, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+        try:
+            self._turn.pop()
+        except IndexError:
+            raise _taken(self) from None
+        try:
+            return method(self, *arguments, **keywords)
+        finally:
+            self._turn.append(None)
+
+    return call
 
 
 class Log:
-    """An open store. `open_log` makes one; close it, or use it in a `with`."""
+    """An open store, for one thread at a time.
+
+    `open_log` makes one; close it, or use it in a `with`.
+    """
 
     def __init__(
         self,
@@ -87,6 +120,8 @@ class Log:
         self.options = options
         self.store_id = recovered.store_id
         self.state = recovered.state
+        # Taking the only entry out is atomic, so that two threads can never both have it.
+        self._turn: list[None] = [None]
         self.status = Status.NEW
         self.torn_bytes = recovered.torn_bytes
         self.quarantine: Quarantine | None = None
@@ -100,11 +135,15 @@ class Log:
             directory, recovered.checkpoint_number, recovered.checkpoint_name
         )
         self.since_checkpoint = 0
+        self.retry_rotation_at = 0
+        self.spoiled: set[int] = set()
+        """Segments that upkeep cannot read; they stay as they are."""
         self.doomed = list(recovered.leftovers)
         self._covering: set[QueueState] = set()
         self._sealed = True
         self._keeping_house = False
         self._untold: DurabilityError | None = None
+        self._put_off = ""
         if tail.empty:
             self.cache.start_tail(tail.file.number)
         else:
@@ -128,20 +167,45 @@ class Log:
         queue = self.state.queues.get(name)
         return queue if queue is not None else self.state.queue(check_name(name))
 
+    def _look_up(self, name: str) -> QueueState:
+        """The queue's state, or an empty one that is not kept: looking makes no queue."""
+        self.require_open()
+        queue = self.state.queues.get(name)
+        return queue if queue is not None else QueueState(Genesis(check_name(name)))
+
+    def retain(self, name: str, *, retained: bool = True) -> None:
+        """Keep the queue's removed records until the retention limits of the options let them go.
+
+        It holds from the next checkpoint on; say it again after opening.
+        """
+        self.queue(name).retained = retained
+
     def draft(self) -> Draft:
         """Start a commit."""
+        if not self._turn:
+            raise _taken(self)
+        return self.new_draft()
+
+    def new_draft(self) -> Draft:
+        """The same, for callers that have the turn already."""
         self.require_open()
         return Draft(self.state, self.clock.wall())
 
+    @_in_turn
     def commit(self, draft: Draft, *, sync: bool = True) -> int:
         """Write the draft as one frame; returns its sequence. A draft is committed once.
 
         With `sync` the frame is durable on return. DiskFull and AccessError: nothing was stored
         and the log goes on. DurabilityError: whether it was stored is known after a reopen, and
         the log has failed. Without `sync` it is synced all the same when it shows counters that
-        nothing durable covers yet.
+        nothing durable covers yet. StaleDraft: it was committed before, or its queue changed since.
         """
+        return self.commit_frame(draft, sync=sync)
+
+    def commit_frame(self, draft: Draft, *, sync: bool) -> int:
+        """The commit itself, for callers that have the turn already."""
         self.require_open()
+        draft.check_current(self.state)
         if not sync:
             sync = self._cover_counters(draft)
         for entry in self.state.unlogged:
@@ -150,7 +214,9 @@ class Log:
             plan.finish()
         genesis = encode_genesis([plan.genesis for plan in draft.plans.values()])
         size = frame_bytes(sum(map(len, draft.parts)) + len(genesis))
-        if upkeep.rotation_due(self, size):
+        if upkeep.rotation_due(self, size) and (
+            self.sequence >= self.retry_rotation_at or not draft.only_removes
+        ):
             self._rotate_or_stay()
         if self._make_room(size, reserve=draft.only_drains):
             self._append(draft, genesis)
@@ -163,6 +229,7 @@ class Log:
             )
         else:
             self._commit_in_place(draft)
+        draft.committed = True
         self._keep_house()
         return self.sequence
 
@@ -179,66 +246,68 @@ class Log:
         return bool(uncovered)
 
     def _append(self, draft: Draft, genesis: bytes) -> None:
-        before = self.sequence, self.checksum
-        try:
-            frame = self._encode(draft.parts, genesis, draft.block_count)
-            offset = self._write(frame, before)
-        except BaseException:
-            # Sequence and chain go on from the last frame in the file, whatever got in the way.
-            self.sequence, self.checksum = before
-            raise
+        sequence = self.sequence + 1
+        frame, checksum = self._encode(
+            draft.parts, genesis, draft.block_count, sequence, self.checksum
+        )
+        status = self.status
+        offset = self._write(frame)
         tail = self.tail
         number = tail.file.number
-        try:
-            index = self.cache.tail_index(number)
-            draft.apply(number, offset, index)
-            place = self.state.segments[number]
-            place.length = tail.length
-            if draft.holds_records:
-                place.record_frame_bytes += len(frame)
-            if index is not None:
-                index.length = tail.length
-            self._covering.update(plan.queue for plan in draft.plans.values())
-            self.state.unlogged.clear()
-            self.since_checkpoint += len(frame)
-            self._sealed = False
-        except BaseException:
-            # The frame is in the file but not in the state: only a reopen brings them together.
-            self.status = _FAILED
-            raise
+        index = self.cache.tail_index(number)
+        draft.apply(number, offset, index)
+        place = self.state.segments[number]
+        place.length = tail.length
+        if draft.holds_records:
+            place.record_frame_bytes += len(frame)
+        if index is not None:
+            index.length = tail.length
+        self._covering.update(plan.queue for plan in draft.plans.values())
+        self.state.unlogged.clear()
+        self.since_checkpoint += len(frame)
+        self._sealed = False
+        self.sequence, self.checksum = sequence, checksum
+        self.status = status
 
     def _encode(
-        self, parts: list[Buffer], genesis: bytes, block_count: int, flags: int = 0, ahead: int = 0
-    ) -> bytearray:
-        """One frame for `ahead` bytes behind the tail's end; sequence and chain move on with it."""
+        self,
+        parts: list[Buffer],
+        genesis: bytes,
+        block_count: int,
+        sequence: int,
+        previous: int,
+        flags: int = 0,
+        ahead: int = 0,
+    ) -> tuple[bytearray, int]:
+        """One frame for `ahead` bytes behind the tail's end, and its checksum."""
         file = self.tail.file
-        frame, self.checksum = encode_frame(
+        return encode_frame(
             parts,
             genesis,
             block_count=block_count,
             flags=flags,
-            sequence=self.sequence + 1,
+            sequence=sequence,
             durable_upto=self.durable_upto,
-            previous=self.checksum,
+            previous=previous,
             check=file.check,
             seed=file.seed,
             offset=self.tail.length + ahead,
         )
-        self.sequence += 1
-        return frame
 
-    def _write(self, frames: bytearray, before: tuple[int, int]) -> int:
-        """Append frames that were just encoded; if refused, sequence and chain go back."""
+    def _write(self, frames: bytearray) -> int:
+        """Append frames; unless they are refused the log then counts as failed.
+
+        The caller takes that back once the state agrees with the file. The other way round, a
+        failure that leaves no memory to note it would let the log go on with a wrong state.
+        """
+        status, self.status = self.status, _FAILED
         try:
             return self.tail.append(frames)
-        except (DiskFull, AccessError):
-            self.sequence, self.checksum = before
+        except _REFUSED:
+            self.status = status
             raise
-        except BaseException as error:
-            self.status = _FAILED
-            if isinstance(error, OSError):
-                raise sync_error(self.tail.name, error) from error
-            raise
+        except OSError as error:
+            raise sync_error(self.tail.name, error) from error
 
     def _make_room(self, size: int, *, reserve: bool) -> bool:
         if self.tail.has_room(size):
@@ -255,17 +324,19 @@ class Log:
                 f"{self.path}: the disk is full, and so is the space held for removals. Nothing "
                 f"was changed. Free some space and try again."
             )
+        unlogged = joined(self.state.unlogged, draft.removals())
+        status, self.status = self.status, _FAILED
+        draft.apply(self.tail.file.number, self.tail.length, None)
+        self.state.unlogged = unlogged
         try:
-            unlogged = joined(self.state.unlogged, draft.removals())
-            draft.apply(self.tail.file.number, self.tail.length, None)
-            self.state.unlogged = unlogged
+            # Both copies: no frame holds the removal, so one bad sector must not undo it.
             upkeep.write_checkpoint(self)
-        except BaseException as error:
-            self.status = _FAILED
-            if isinstance(error, OSError):
-                raise sync_error(self.path, error) from error
-            raise
+            upkeep.write_checkpoint(self)
+        except OSError as error:
+            raise sync_error(self.path, error) from error
+        self.status = status
 
+    @_in_turn
     def flush(self) -> None:
         """Make every frame so far durable. DurabilityError: the log has failed."""
         self.require_open()
@@ -274,16 +345,15 @@ class Log:
 
     def sync_tail(self) -> None:
         """Sync what was written; everything up to here counts as durable then."""
-        try:
-            self.tail.sync()
-        except BaseException:
-            self.status = _FAILED
-            raise
+        status, self.status = self.status, _FAILED
+        self.tail.sync()
         self.durable_upto = self.sequence
         for queue in self._covering:
             queue.reserved_durable = queue.genesis.reserved_upto
         self._covering.clear()
+        self.status = status
 
+    @_in_turn
     def seal(self) -> None:
         """Witness that every frame so far is durable, for readers and for recovery.
 
@@ -291,6 +361,10 @@ class Log:
         stands in a sector of its own, so that no single bad sector hides commit and witness.
         """
         self.require_open()
+        self.write_seal()
+
+    def write_seal(self) -> None:
+        """The seal itself, for callers that have the turn already."""
         if self._sealed or self.durable_upto < self.sequence:
             return
         gap = -self.tail.length % SECTOR_BYTES
@@ -298,20 +372,20 @@ class Log:
             gap += SECTOR_BYTES
         if not self._make_room(gap + frame_bytes(0), reserve=True):
             return
-        before = self.sequence, self.checksum
+        sequence = self.sequence + 2
         padding = bytes(gap - FRAME_HEADER_BYTES - TRAILER_BYTES)
-        try:
-            frames = self._encode([padding], b"", 0, FLAG_SEAL)
-            frames += self._encode([], b"", 0, FLAG_SEAL, ahead=gap)
-            self._write(frames, before)
-        except BaseException:
-            self.sequence, self.checksum = before
-            raise
+        frames, checksum = self._encode([padding], b"", 0, sequence - 1, self.checksum, FLAG_SEAL)
+        second, checksum = self._encode([], b"", 0, sequence, checksum, FLAG_SEAL, ahead=gap)
+        frames += second
+        status = self.status
+        self._write(frames)
         self.state.segments[self.tail.file.number].length = self.tail.length
         index = self.cache.tail_index(self.tail.file.number)
         if index is not None:
             index.length = self.tail.length
         self._sealed = True
+        self.sequence, self.checksum = sequence, checksum
+        self.status = status
 
     # Records, one call at a time.
 
@@ -324,7 +398,7 @@ class Log:
 
     def take(self, name: str, count: int = 1, *, sync: bool = True) -> list[tuple[Key, bytes]]:
         """Remove up to `count` records at the head in one commit; returns them, oldest first."""
-        queue = self.queue(name)
+        queue = self._look_up(name)
         if count < 1:
             return []
         taken: list[tuple[Key, bytes]] = []
@@ -354,16 +428,20 @@ class Log:
 
         CorruptionError where damage is reached.
         """
-        queue = self.queue(name)
+        queue = self._look_up(name)
         find = self.lookup.blocks if removed else self.lookup.live_blocks
         blocks = find(queue, first, min(last, queue.genesis.next_counter - 1))
         while True:
-            self.require_open()
-            with self.sorting_errors():
-                block = next(blocks, None)
+            block = self._next_block(blocks)
             if block is None:
                 return
             yield block
+
+    @_in_turn
+    def _next_block(self, blocks: Iterator[RecordBlock]) -> RecordBlock | None:
+        self.require_open()
+        with self.sorting_errors():
+            return next(blocks, None)
 
     def get(self, name: str, counter: int) -> tuple[Key, bytes] | None:
         """One live record by its counter, or None."""
@@ -373,18 +451,22 @@ class Log:
 
     def exists(self, name: str, counter: int) -> bool:
         """Whether a record is live; reads nothing from disk."""
-        return self.queue(name).is_live(counter)
+        return self._look_up(name).is_live(counter)
 
     def keys(self, name: str, first: int = 1, last: int = COUNTER_MAX) -> Iterator[Key]:
         """Keys of live records in order."""
         for block in self.read(name, first, last):
             yield from block.keys()
 
+    @_in_turn
     def seek(self, name: str, time: int) -> int:
         """Counter of the first retained record put at `time` (ns) or later, else the next one."""
+        if not isinstance(time, int):
+            raise TypeError(f"time={time!r} is not a whole number of nanoseconds")
         with self.sorting_errors():
-            return self.lookup.counter_at(self.queue(name), time)
+            return self.lookup.counter_at(self._look_up(name), time)
 
+    @_in_turn
     def state_of(self, name: str) -> bytes | None:
         """Newest value of a state entry, or None."""
         self.require_open()
@@ -393,6 +475,7 @@ class Log:
 
     # Upkeep.
 
+    @_in_turn
     def rotate(self) -> None:
         """Go on in a new segment; a tail without a frame stays.
 
@@ -402,12 +485,14 @@ class Log:
         with self.sorting_errors():
             upkeep.rotate(self)
 
+    @_in_turn
     def checkpoint(self) -> None:
         """Write the state to the older checkpoint copy. DiskFull: the newer one still serves."""
         self.require_open()
         with self.sorting_errors():
             upkeep.write_checkpoint(self)
 
+    @_in_turn
     def compact(self, max_bytes: int = 1 << 20) -> bool:
         """Copy up to that many bytes of live records out of a sparse segment.
 
@@ -419,8 +504,10 @@ class Log:
 
     def _rotate_or_stay(self) -> None:
         try:
-            self.rotate()
+            with self.sorting_errors():
+                upkeep.rotate(self)
         except (DiskFull, AccessError) as error:
+            self.retry_rotation_at = self.sequence + ROTATION_PAUSE
             logger.warning("%s: staying in segment %d: %s", self.path, self.tail.file.number, error)
 
     def _keep_house(self) -> None:
@@ -432,7 +519,9 @@ class Log:
             with self.sorting_errors():
                 upkeep.keep_house(self)
         except FifoqError as error:
-            logger.warning("%s: upkeep put off: %s", self.path, error)
+            if str(error) != self._put_off:
+                logger.warning("%s: upkeep put off: %s", self.path, error)
+            self._put_off = str(error)
             if isinstance(error, DurabilityError):
                 self._untold = error
         except BaseException:
@@ -483,6 +572,7 @@ class Log:
             self.status = _FAILED
             raise
 
+    @_in_turn
     def close(self) -> None:
         """Make everything durable, leave a clean end, and let the lock go. Twice is fine.
 
@@ -520,6 +610,11 @@ class Log:
                     self.tail.file.close()
                 finally:
                     self.directory.close()
+
+    def __del__(self) -> None:
+        if self.status in (Status.NEW, _OPEN, _FAILED):
+            # Nobody can close it any more; the owner lock must not outlive it.
+            self.release()
 
     def _after_fork(self) -> None:
         if self.status is not _CLOSED:

@@ -83,14 +83,15 @@ class Lookup:
         """The same, with only live records."""
         floor = queue.genesis.floor
         for block in self.blocks(queue, max(first, floor + 1), last, live=True):
-            if not queue.removed:
+            # Records may be removed while the blocks are read, so look at what holds now.
+            if not queue.removed and block.first > queue.genesis.floor:
                 yield block
                 continue
             counters = block.counters()
             start = 0
             while start < block.count:
                 stop = start
-                while stop < block.count and counters[stop] not in queue.removed:
+                while stop < block.count and queue.is_live(counters[stop]):
                     stop += 1
                 if stop > start:
                     yield block.slice(start, stop)

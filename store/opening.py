@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import Final, Literal
+from typing import Literal, get_args
 
 from store import upkeep
 from store.check import check_store
 from store.checkpoint import CHECKPOINT_NAMES, Checkpoint
 from store.checkpoints import Checkpoints
 from store.checksum import CRC32C
-from store.directory import Directory, access_error
+from store.directory import Directory, FilePath, access_error, path_text
 from store.errors import AccessError, CorruptionError, DiskFull
 from store.files import Clock, Files
 from store.frames import SEGMENT_HEADER_BYTES, SegmentHeader
@@ -25,13 +25,12 @@ from store.tail import Tail
 
 logger = logging.getLogger("store")
 
-STORE_ID_BYTES: Final = 16
 
 Recover = Literal["refuse", "quarantine"]
 
 
 def open_log(
-    path: str,
+    path: str | FilePath,
     *,
     files: Files | None = None,
     clock: Clock | None = None,
@@ -47,8 +46,10 @@ def open_log(
     With `recover="quarantine"` a damaged store is opened with every record that is intact; what
     is not is copied aside and listed in `Log.quarantine`.
     """
+    if recover not in get_args(Recover):
+        raise ValueError(f"recover={recover!r} is none of {get_args(Recover)}")
     files = files or OsFiles()
-    path = path.rstrip("/") or path[:1]
+    path = path_text(path)
     try:
         Directory.make(files, path)
         directory = Directory(files, path)
@@ -112,7 +113,7 @@ def _create(directory: Directory, clock: Clock) -> Recovered:
     # For good, before the segment is made again: a checkpoint without it would look like a loss.
     directory.sync()
     header = SegmentHeader(
-        store_id=clock.token(STORE_ID_BYTES),
+        store_id=_ulid(clock),
         number=1,
         created_at=clock.wall(),
         first_sequence=1,
@@ -145,6 +146,11 @@ def _create(directory: Directory, clock: Clock) -> Recovered:
         checkpoints.close()
     end = Position(1, SEGMENT_HEADER_BYTES, 0, 0)
     return Recovered(header.store_id, state, end, 1, CHECKPOINT_NAMES[0], True, 0, [])
+
+
+def _ulid(clock: Clock) -> bytes:
+    """A store's id: milliseconds since the epoch in 6 bytes, then 10 random ones."""
+    return (clock.wall() // 1_000_000).to_bytes(6, "big") + clock.token(10)
 
 
 def _start_over(log: Log, recovered: Recovered) -> None:

@@ -13,7 +13,8 @@ HELD_BYTES_MAX: Final = 2 << 20
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """How long segments with nothing live in them stay, when a queue wants them kept.
 
-    A limit that is None does not count. At least `min_segments` always stay.
+    A limit that is None does not count. At least `min_segments` always stay. ValueError names
+    every wrong setting.
     """
 
     max_age: float | None = None
@@ -21,9 +22,17 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     max_segments: int | None = None
     min_segments: int = 1
 
+    def __post_init__(self) -> None:
+        _refuse(
+            _wrong("max_age", self.max_age, 0, whole=False, optional=True),
+            _wrong("max_bytes", self.max_bytes, 0, optional=True),
+            _wrong("max_segments", self.max_segments, 0, optional=True),
+            _wrong("min_segments", self.min_segments, 0),
+        )
+
 
 class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Rotation, checkpoints and the space held ahead.
+    """Rotation, checkpoints and the space held ahead. ValueError names every wrong setting.
 
     `fill_bytes` is how far zeros are written ahead of the tail, which makes a sync cheap;
     `reserve_bytes` of them are kept back for removals on a full disk.
@@ -35,37 +44,44 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_bytes: int = 2 << 20
     fill_bytes: int = 256 << 10
     reserve_bytes: int = 512 << 10
-    retention: Retention = Retention()
+    retention: Retention = msgspec.field(default_factory=Retention)
 
     def __post_init__(self) -> None:
-        wrong = [
-            text
-            for is_wrong, text in (
-                (
-                    self.segment_bytes < SEGMENT_BYTES_MIN,
-                    f"segment_bytes={self.segment_bytes} is below {SEGMENT_BYTES_MIN}",
-                ),
-                (self.segment_records < 1, f"segment_records={self.segment_records} is below 1"),
-                (
-                    self.segment_seconds <= 0,
-                    f"segment_seconds={self.segment_seconds} is not above 0",
-                ),
-                (
-                    self.checkpoint_bytes < 1,
-                    f"checkpoint_bytes={self.checkpoint_bytes} is below 1",
-                ),
-                (
-                    self.fill_bytes < 0
-                    or self.reserve_bytes < 0
-                    or self.fill_bytes + self.reserve_bytes > HELD_BYTES_MAX,
-                    f"fill_bytes + reserve_bytes is not in 0..{HELD_BYTES_MAX}",
-                ),
-                (
-                    self.retention.min_segments < 0,
-                    f"retention.min_segments={self.retention.min_segments} is below 0",
-                ),
-            )
-            if is_wrong
+        held = [
+            _wrong("fill_bytes", self.fill_bytes, 0),
+            _wrong("reserve_bytes", self.reserve_bytes, 0),
         ]
-        if wrong:
-            raise ValueError("; ".join(wrong))
+        if not any(held) and self.fill_bytes + self.reserve_bytes > HELD_BYTES_MAX:
+            held.append(
+                f"fill_bytes={self.fill_bytes} and reserve_bytes={self.reserve_bytes} together are "
+                f"over {HELD_BYTES_MAX}"
+            )
+        _refuse(
+            _wrong("segment_bytes", self.segment_bytes, SEGMENT_BYTES_MIN),
+            _wrong("segment_records", self.segment_records, 1),
+            _wrong("segment_seconds", self.segment_seconds, 0.001, whole=False),
+            _wrong("checkpoint_bytes", self.checkpoint_bytes, 1),
+            *held,
+            None
+            if isinstance(self.retention, Retention)
+            else f"retention={self.retention!r} is not a Retention",
+        )
+
+
+def _wrong(
+    name: str, value: object, least: float, *, whole: bool = True, optional: bool = False
+) -> str | None:
+    """What is wrong with one setting, in words, or None."""
+    if optional and value is None:
+        return None
+    kinds = (int,) if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        return f"{name}={value!r} is not a {'whole number' if whole else 'number'}"
+    # Written so that a NaN, which compares with nothing, is wrong too.
+    return None if value >= least else f"{name}={value} is below {least}"
+
+
+def _refuse(*wrong: str | None) -> None:
+    texts = [text for text in wrong if text is not None]
+    if texts:
+        raise ValueError("; ".join(texts))

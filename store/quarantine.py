@@ -12,6 +12,7 @@ from store.directory import QUARANTINE_SUFFIX, Directory, Names
 from store.errors import CorruptionError, DamageError, FormatError, Quarantine
 from store.frames import SEGMENT_HEADER_BYTES
 from store.genesis import decode_genesis
+from store.keys import RESERVED_COUNTERS
 from store.ranges import RangeSet
 from store.recovery import Position, Recovered, find_store_id, read_checkpoints
 from store.replay import apply_frame, frame_blocks
@@ -43,7 +44,7 @@ class _Salvage:
         self._regions: list[tuple[int, int, int]] = []
         self._surveys: dict[int, Survey] = {}
         self._losses = 0
-        """How many stretches were lost so far, missing segments included."""
+        """How many stretches behind the checkpoint were lost so far."""
         self._losses_known: dict[str, int] = {}
         """That number when each queue was last heard of."""
 
@@ -59,7 +60,7 @@ class _Salvage:
             )
         else:
             self._store_id = find_store_id(self._directory, self._names)
-        self._end = start
+        self._start = self._end = start
         leftovers = []
         for segment in self._names.segments:
             if segment < start.segment and segment not in self._state.segments:
@@ -68,6 +69,7 @@ class _Salvage:
                 self._read_segment(segment, start)
         self._drop_missing_segments()
         self._give_up_unseen()
+        self._skip_unknown_counters()
         self._copy_aside()
         end, torn_bytes = self._last_place()
         recovered = Recovered(
@@ -124,7 +126,8 @@ class _Salvage:
         )
 
     def _note_region(self, number: int, start: int, end: int) -> None:
-        self._losses += 1
+        if (number, start) >= (self._start.segment, self._start.offset):
+            self._losses += 1
         if (number, start, end) not in self._state.damage:
             self._regions.append((number, start, end))
 
@@ -180,6 +183,13 @@ class _Salvage:
             queue.genesis.queue_size = sum(span.live for span in queue.spans)
         for number, start, end in self._regions:
             self._lose_states(number, start, end)
+
+    def _skip_unknown_counters(self) -> None:
+        """A queue not heard of since the last loss may have shown counters that nobody knows."""
+        for queue in self._state.queues.values():
+            if self._losses_known.get(queue.name, 0) != self._losses:
+                upto = queue.genesis.next_counter + RESERVED_COUNTERS
+                self._state.skip_counters(queue, max(upto, queue.genesis.reserved_upto))
 
     def _give_up(self, queue: QueueState, first: int, last: int) -> None:
         self._missing.setdefault(queue.name, RangeSet()).add(first, last)

@@ -8,22 +8,22 @@ reader then syncs the segment itself, looks again at what the disk holds, and be
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from store.blocks import RecordBlock
 from store.cache import SegmentCache
-from store.directory import Directory, access_error, sync_file
+from store.directory import Directory, access_error, path_text, sync_file
 from store.errors import CorruptionError, DamageError, FormatError, RangeGone, StoreClosed
 from store.files import Clock, Files
 from store.frames import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader
-from store.genesis import Genesis
+from store.genesis import Genesis, check_name
 from store.keys import COUNTER_MAX, Key
 from store.lookup import Lookup
 from store.osfiles import OsFiles, SystemClock
 from store.recovery import Position, is_half_made, read_checkpoints, start_of, start_segment
 from store.replay import apply_frame
-from store.segment import Frame, SegmentFile, read_exactly, segment_name
+from store.segment import Frame, SegmentFile, read_exactly, segment_name, segment_number
 from store.state import QueueState, State
 
 UNWITNESSED_SECONDS: Final = 0.1
@@ -31,19 +31,29 @@ LOAD_TRIES_MAX: Final = 20
 LOAD_PAUSE_SECONDS: Final = 0.01
 
 
+class _TakenBack(CorruptionError):
+    """The segment that was entered is not the one that lies there now."""
+
+
 class Reader:
-    """A store as of one moment; `refresh` moves it on. Nothing it does disturbs the owner."""
+    """A store as of one moment; `refresh` moves it on. Nothing it does disturbs the owner.
+
+    How far it lags: a commit becomes visible with the next commit or seal, and if none comes, about
+    100 ms (`UNWITNESSED_SECONDS`) after a refresh met it, when the reader syncs the segment itself.
+    """
 
     def __init__(
         self, path: str, *, files: Files | None = None, clock: Clock | None = None
     ) -> None:
         """Open for reading. FormatError or AccessError if there is no store."""
-        self.path = path
+        self.path = path = path_text(path)
         self._clock = clock or SystemClock()
         self._files = files or OsFiles()
         self.state = State()
         self.store_id = b""
         self._end = Position(0, 0, 0, 0)
+        self._entered: Position | None = None
+        """Where the last segment starts that was entered by its header, and no checkpoint knew."""
         self._cache: SegmentCache | None = None
         self._lookup: Lookup
         self._waiting_since: tuple[Position, float] | None = None
@@ -88,15 +98,26 @@ class Reader:
     ) -> Iterator[RecordBlock]:
         """Retained records first..last in order, taken or not, as whole blocks.
 
-        With `removed` false only those that are live. A `first` of 1 means the oldest there is;
-        any other that was reclaimed raises RangeGone. CorruptionError where damage is reached.
+        With `removed` false only those that are live. CorruptionError where damage is reached.
+
+        A `first` of 1 means the oldest there is. Any other must be there, unless it is still to
+        come: RangeGone if it was reclaimed, and then names the next one that is there. So it does
+        for counters that the owner skipped after a crash, which look the same; and for what is
+        reclaimed during the reading. Only removed records between two that were compacted together
+        are passed over in silence.
         """
+        wanted = first if removed and first > 1 else 0
+        yield from self._blocks(name, first, last, removed=removed, wanted=wanted)
+
+    def _blocks(
+        self, name: str, first: int, last: int, *, removed: bool, wanted: int
+    ) -> Iterator[RecordBlock]:
+        """The same; `wanted`, if it is not 0, is the counter that must be there."""
         counter = first
         while True:
             queue = self._queue(name)
+            self._check_there(queue, wanted)
             last_known = min(last, queue.genesis.next_counter - 1)
-            if removed:
-                self._check_there(queue, counter if counter > 1 else 0)
             lookup = self._lookup
             find = lookup.blocks if removed else lookup.live_blocks
             try:
@@ -104,27 +125,31 @@ class Reader:
                     yield block
                     counter = block.last + 1
                 return
-            except FileNotFoundError:
+            except FileNotFoundError as error:
                 # The owner reclaimed or compacted the segment: read where its records went.
-                self._require_open()
-                if lookup is self._lookup:
-                    self._load()
+                if removed and counter > 1:
+                    wanted = max(counter, queue.spans[queue.span_index(counter)].first)
+                self._look_again(lookup, error)
 
     def get(self, name: str, counter: int) -> tuple[Key, bytes] | None:
-        """One retained record by its counter, or None."""
+        """One retained record by its counter, or None if there is none. RangeGone as for `blocks`."""
         for block in self.blocks(name, counter, counter):
             return block.keys()[0], block.payloads()[0]
         return None
 
     def follow(self, name: str, first: int = 1, *, pause: float = 0.01) -> Iterator[RecordBlock]:
-        """Records from `first` on, as they are committed, for ever."""
+        """Records from `first` on, as they are committed, for ever. RangeGone as for `blocks`."""
         counter = first
+        lookup = None
         while True:
             queue = self.state.queues.get(name)
             # Fixed here: while we pause at a block, another reading may move the state on.
             upto = queue.genesis.next_counter if queue is not None else counter
             if upto > counter:
-                for block in self.blocks(name, counter, upto - 1):
+                # Counters that a state lacks were skipped, not reclaimed, if it has seen them pass.
+                wanted = counter if counter > 1 and lookup is not self._lookup else 0
+                lookup = self._lookup
+                for block in self._blocks(name, counter, upto - 1, removed=True, wanted=wanted):
                     yield block
                     counter = block.last + 1
                 counter = max(counter, upto)
@@ -134,20 +159,34 @@ class Reader:
     def seek(self, name: str, time: int) -> int:
         """Counter of the first retained record put at `time` (ns) or later, else the next one."""
         while True:
+            queue, lookup = self._queue(name), self._lookup
             try:
-                return self._lookup.counter_at(self._queue(name), time)
-            except FileNotFoundError:
-                self._load()
+                return lookup.counter_at(queue, time)
+            except FileNotFoundError as error:
+                self._look_again(lookup, error)
 
     def _queue(self, name: str) -> QueueState:
         self._require_open()
         queue = self.state.queues.get(name)
-        return queue if queue is not None else QueueState(Genesis(name))
+        return queue if queue is not None else QueueState(Genesis(check_name(name)))
 
     def _check_there(self, queue: QueueState, wanted: int) -> None:
-        oldest = queue.spans[0].first if queue.spans else queue.genesis.next_counter
-        if 0 < wanted < oldest:
-            raise RangeGone(queue.name, wanted, oldest)
+        following = queue.genesis.next_counter
+        if not 0 < wanted < following:
+            return
+        at = queue.span_index(wanted)
+        there = queue.spans[at].first if at < len(queue.spans) else following
+        if wanted < there:
+            raise RangeGone(queue.name, wanted, there)
+
+    def _look_again(self, lookup: Lookup, error: FileNotFoundError) -> None:
+        """Start anew, as the segment is not there. CorruptionError if nobody reclaimed it."""
+        self._require_open()
+        if lookup is not self._lookup:
+            return
+        for number in self.start_anew([segment_number(error.filename) or 0]):
+            path = f"{self.path}/{segment_name(number)}"
+            raise CorruptionError(path, 0, "the segment is missing") from error
 
     def _require_open(self) -> None:
         if self._closed:
@@ -161,9 +200,25 @@ class Reader:
         before = self._end
         try:
             self._advance()
-        except FileNotFoundError:
+        except (FileNotFoundError, _TakenBack):
             self._load()
         return self._end != before
+
+    def start_anew(self, gone: Collection[int]) -> list[int]:
+        """Begin again at the newest checkpoint, for one who did not find the segments `gone`.
+
+        Returns those of them that the store needs all the same; the others were reclaimed.
+        """
+        missing: list[int] = []
+        for _ in range(LOAD_TRIES_MAX):
+            self._load()
+            there = self.directory.names().segments
+            missing = [n for n in gone if n in self.state.segments and n not in there]
+            if not missing:
+                break
+            # Perhaps the checkpoint that no longer needs them was being overwritten just now.
+            self._clock.sleep(LOAD_PAUSE_SECONDS)
+        return missing
 
     def _load(self) -> None:
         """Start from the newest checkpoint. The owner may be at work: look again if files move."""
@@ -185,6 +240,7 @@ class Reader:
     def _load_once(self) -> None:
         directory = self.directory
         names = directory.names()
+        self._entered = None
         copies = read_checkpoints(directory, names)
         state = State()
         if copies:
@@ -228,6 +284,7 @@ class Reader:
             following = self._header_of(number + 1)
             with self.directory.reading(segment_name(number)) as handle:
                 file = SegmentFile(self._files, handle, number, self.store_id)
+                self._check_entered(file)
                 if following is None:
                     self._advance_tail(file, self._files.size(handle))
                     return
@@ -238,7 +295,23 @@ class Reader:
                 path = f"{self.path}/{segment_name(number)}"
                 raise CorruptionError(path, self._end.offset, reason)
             start_segment(self.state, following)
-            self._end = start_of(following)
+            self._end = self._entered = start_of(following)
+
+    def _check_entered(self, file: SegmentFile) -> None:
+        """The segment where nothing was read yet must be the one that was entered.
+
+        An owner without space takes a new segment back, goes on in the old one, and makes another
+        of that number later.
+        """
+        if self._end != self._entered:
+            return
+        try:
+            same = start_of(file.header()) == self._end
+        except DamageError:
+            same = False
+        if not same:
+            path = f"{self.path}/{segment_name(file.number)}"
+            raise _TakenBack(path, 0, "its header is not the one that it had when it was made")
 
     def _advance_tail(self, file: SegmentFile, size: int) -> None:
         newest, witness = self._look_ahead(file, size)

@@ -52,34 +52,31 @@ class Recovered(NamedTuple):
     """Numbers of segments that were reclaimed, index alone included, or never got their header."""
 
 
-def recover(directory: Directory, names: Names, *, settle: bool = True) -> Recovered | None:
+def recover(directory: Directory, names: Names) -> Recovered | None:
     """Read a store. None if it was never completely made, so that nothing can be in it.
 
-    With `settle` every file is made durable before it is believed; a reader beside a live owner
-    leaves that to the owner. CorruptionError for damage, FormatError for a newer format or for a
-    directory of another kind.
+    Every file is made durable before it is believed. CorruptionError for damage, FormatError for
+    a newer format or for a directory of another kind.
     """
-    if settle:
-        directory.sync()
-        for name in names.checkpoints:
-            _settle(directory, name)
+    directory.sync()
+    for name in names.checkpoints:
+        _settle(directory, name)
     copies = read_checkpoints(directory, names)
     if not copies:
         if is_half_made(directory, names):
             return None
-        return _full_scan(directory, names, None, settle)
+        return _full_scan(directory, names, None)
     name, store_id, checkpoint = copies[0]
-    if settle:
-        for number in names.segments:
-            if number >= checkpoint.segment:
-                _settle(directory, segment_name(number))
+    for number in names.segments:
+        if number >= checkpoint.segment:
+            _settle(directory, segment_name(number))
     try:
         return _replay(directory, names, store_id, checkpoint, name)
     except _MissingSegment:
         if len(copies) == len(CHECKPOINT_NAMES):
             raise
         # The copy that is damaged may have been the one that no longer needs that segment.
-        return _full_scan(directory, names, checkpoint, settle)
+        return _full_scan(directory, names, checkpoint)
 
 
 class _MissingSegment(CorruptionError):
@@ -154,13 +151,17 @@ def _replay(
         for number in {*names.segments, *names.indexes}
         if number not in state.segments and number not in headers
     ]
-    clean = checkpoint.clean and not torn_bytes and end == start and not headers
+    # A clean close cuts the segment to its frames: zeros ahead were written after it.
+    clean = checkpoint.clean and end == start and not headers and _ends_at(directory, start)
     return Recovered(store_id, state, end, checkpoint.number, name, clean, torn_bytes, leftovers)
 
 
-def _full_scan(
-    directory: Directory, names: Names, older: Checkpoint | None, settle: bool
-) -> Recovered:
+def _ends_at(directory: Directory, end: Position) -> bool:
+    with directory.reading(segment_name(end.segment)) as handle:
+        return directory.files.size(handle) == end.offset
+
+
+def _full_scan(directory: Directory, names: Names, older: Checkpoint | None) -> Recovered:
     """The state from frames alone; accepted only if it agrees with the last genesis entries.
 
     A sound `older` checkpoint cannot be the base of it, but is a witness of what was durable.
@@ -168,9 +169,8 @@ def _full_scan(
     logger.warning("%s: checkpoints do not suffice, reading the whole log", directory.path)
     if not names.segments:
         raise CorruptionError(_path(directory, 1), 0, "every segment is missing")
-    if settle:
-        for number in names.segments:
-            _settle(directory, segment_name(number))
+    for number in names.segments:
+        _settle(directory, segment_name(number))
     store_id = find_store_id(directory, names)
     headers = _read_headers(directory, store_id, names.segments)
     if not headers:

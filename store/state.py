@@ -424,6 +424,12 @@ class State:
             for queue in (self.queues[name],)
             for live in (sum(span.live for span in queue.spans),)
             if live != queue.genesis.queue_size
+        ] + [
+            f"queue {name!r}: floor {genesis.floor} is not below the next counter "
+            f"{genesis.next_counter}"
+            for name in names
+            for genesis in (self.queues[name].genesis,)
+            if genesis.floor >= genesis.next_counter
         ]
 
     def load(self, checkpoint: Checkpoint) -> None:

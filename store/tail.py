@@ -12,7 +12,7 @@ import logging
 from typing import Final
 
 from store.checksum import Buffer
-from store.directory import sync_error, sync_file, write_all
+from store.directory import SPACE_ERRNOS, sync_error, sync_file, write_all
 from store.errors import AccessError, DiskFull
 from store.frames import SEGMENT_HEADER_BYTES
 from store.options import LogOptions
@@ -20,7 +20,6 @@ from store.segment import SegmentFile
 
 logger = logging.getLogger("store")
 
-SPACE_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 PASSING_ERRNOS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _FILL_PIECE: Final = bytes(64 << 10)
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Final
 from store.blocks import COUNTERS, Column, RecordBlock
 from store.checkpoint import Checkpoint, encode_checkpoint
 from store.checksum import CRC32C
+from store.directory import SPACE_ERRNOS
 from store.draft import Draft
-from store.errors import DiskFull, FifoqError
+from store.errors import AccessError, CorruptionError, DiskFull, FifoqError
 from store.frames import SEGMENT_HEADER_BYTES, SegmentHeader
 from store.segment import index_name, segment_name
 from store.state import QueueState, SegmentState, segment_entries
-from store.tail import PASSING_ERRNOS, SPACE_ERRNOS, Tail
+from store.tail import PASSING_ERRNOS, Tail
 
 if TYPE_CHECKING:
     from store.log import Log
@@ -27,6 +28,8 @@ logger = logging.getLogger("store")
 
 CHECKPOINT_RATIO: Final = 4
 """A checkpoint is due only after this many times its own size of log."""
+CARRY_BYTES: Final = 4 << 20
+"""About how much of a segment's newest entries one commit carries forward."""
 UNSYNCED_FACTOR: Final = 16
 """How much longer a checkpoint is put off while commits are not synced."""
 _NANOSECONDS: Final = 1_000_000_000
@@ -56,16 +59,19 @@ def rotate(log: Log) -> None:
         return
     log.sync_tail()
     old = log.tail
+    # If anything odd happens, perhaps there is one which says where the old one ends. Then nothing
+    # may follow there, so the log has failed until it is certain that it has not.
+    status = log.status
+    log.fail()
     try:
         log.tail = new_segment(log)
     except OSError:
+        log.status = status
         raise
-    except FifoqError:
+    except DiskFull:
+        log.status = status
         raise
-    except BaseException:
-        # Perhaps there is one now, and it says where the old one ends: nothing may follow there.
-        log.fail()
-        raise
+    log.status = status
     log.state.emptied.add(old.file.number)
     retire(log, old)
     write_checkpoint(log)
@@ -142,6 +148,7 @@ def write_checkpoint(log: Log, *, clean: bool = False) -> None:
         log.directory.remove(segment_name(number))
         log.directory.remove(index_name(number))
         log.doomed.pop()
+        log.retry_rotation_at = 0
         logger.debug("unlink segment=%d", number)
 
 
@@ -190,20 +197,38 @@ def keep_house(log: Log) -> None:
     dead = [n for n in log.state.emptied if n not in retained and _reclaimable(log, n)]
     log.state.emptied.clear()
     dead += _expired(log, retained)
-    try:
-        for number in sorted(dead):
+    rest = _forget_dead(log, dead)
+    if log.doomed or housework_due(log):
+        # First what needs no space, since it gives some.
+        write_checkpoint(log)
+    failure: FifoqError | None = None
+    for number in rest:
+        try:
             if log.state.segments[number].sparse:
                 _carry_meta(log, number)
-    except BaseException:
-        # Not for ever: the next commit tries again, perhaps with space.
-        log.state.emptied.update(dead)
-        raise
-    for number in dead:
+        except CorruptionError as error:
+            log.spoiled.add(number)
+            failure = error
+        except (DiskFull, AccessError) as error:
+            log.state.emptied.add(number)
+            failure = error
+    _forget_dead(log, rest)
+    if log.doomed:
+        write_checkpoint(log)
+    if failure is not None:
+        raise failure
+
+
+def _forget_dead(log: Log, numbers: list[int]) -> list[int]:
+    """Let go of the segments that nothing needs; returns the others."""
+    rest = []
+    for number in sorted(numbers):
         if log.state.segments[number].dead:
             log.state.forget_segment(number)
             log.doomed.append(number)
-    if log.doomed or housework_due(log):
-        write_checkpoint(log)
+        else:
+            rest.append(number)
+    return rest
 
 
 def _reclaimable(log: Log, number: int) -> bool:
@@ -245,22 +270,31 @@ def _expired(log: Log, retained: set[int]) -> list[int]:
 
 def _carry_meta(log: Log, number: int) -> None:
     """Write newest genesis entries, configurations and states of a segment again at the tail."""
-    if not log.state.segments[number].meta_count:
-        return
-    draft = log.draft()
-    for queue in log.state.queues.values():
-        if queue.configuration is not None and queue.configuration_segment == number:
-            draft.configure(queue, queue.configuration)
-        elif queue.genesis_segment == number:
-            draft.touch(queue)
-    states = [
-        (name, log.lookup.state_value(name))
-        for name, entry in log.state.states.items()
-        if entry.segment == number
-    ]
-    if states:
-        draft.set_states(states)
-    log.commit(draft, sync=False)
+    while (segment := log.state.segments.get(number)) is not None and segment.meta_count:
+        draft = log.new_draft()
+        for queue in log.state.queues.values():
+            if draft.size >= CARRY_BYTES:
+                break
+            if queue.configuration is not None and queue.configuration_segment == number:
+                draft.configure(queue, queue.configuration)
+            elif queue.genesis_segment == number:
+                draft.touch(queue)
+        draft.set_states(_states_of(log, number, CARRY_BYTES - draft.size))
+        # It may use the reserve: the segment that goes gives back more than this takes.
+        draft.only_drains = True
+        log.commit_frame(draft, sync=False)
+
+
+def _states_of(log: Log, number: int, budget: int) -> list[tuple[str, bytes | None]]:
+    """Newest states of a segment, until the budget is spent."""
+    states: list[tuple[str, bytes | None]] = []
+    for name, entry in log.state.states.items():
+        if budget <= 0:
+            break
+        if entry.segment == number:
+            states.append((name, log.lookup.state_value(name)))
+            budget -= entry.weight
+    return states
 
 
 # Compaction.
@@ -273,17 +307,22 @@ def compact(log: Log, max_bytes: int) -> bool:
     number = _sparsest(log)
     if number is None:
         return False
-    if log.state.segments[number].live_count:
-        draft = log.draft()
-        _move_records(log, draft, number, max_bytes)
-        log.commit(draft, sync=False)
-    else:
-        _carry_meta(log, number)
+    try:
+        if log.state.segments[number].live_count:
+            draft = log.new_draft()
+            _move_records(log, draft, number, max_bytes)
+            log.commit_frame(draft, sync=False)
+        else:
+            _carry_meta(log, number)
+    except CorruptionError:
+        # The others must not wait for it.
+        log.spoiled.add(number)
+        raise
     return _sparsest(log) is not None
 
 
 def _sparsest(log: Log) -> int | None:
-    excluded = _retained(log) | {log.tail.file.number}
+    excluded = _retained(log) | log.spoiled | {log.tail.file.number}
     candidates = [
         segment
         for number, segment in log.state.segments.items()
@@ -330,7 +369,7 @@ def _move_block(draft: Draft, queue: QueueState, block: RecordBlock, budget: int
 def finish(log: Log) -> None:
     """Leave a clean end: everything durable and witnessed, nothing to scan on the next open."""
     log.sync_tail()
-    log.seal()
+    log.write_seal()
     log.tail.trim()
     log.sync_tail()
     for queue in log.state.queues.values():

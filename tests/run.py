@@ -1,7 +1,8 @@
-"""The test command: `python -m tests.run [--deep] [--figures] [pytest arguments]`.
+"""The test command: `python -m tests.run [--deep] [--figures[=FILE]] [pytest arguments]`.
 
 Without arguments the whole suite runs on all cores. `--deep` adds the long programme. `--figures`
-writes the counts that tests recorded to RELIABILITY.json, with the date and the commit.
+then measures coverage and runs the benchmarks too, and writes all counts to RELIABILITY.json, or
+to FILE, with the date and the commit; it does so only if nothing failed.
 """
 
 from __future__ import annotations
@@ -12,52 +13,108 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-FIGURES = Path(__file__).parent.parent / "RELIABILITY.json"
+from tests import cover
+
+ROOT = Path(__file__).parent.parent
+FIGURES = ROOT / "RELIABILITY.json"
+
+Figure = int | float | str
+NO_COUNTS = ("seed", "total", "burst")
+"""Figures that mean nothing when they are added up."""
+LARGEST_OF_ALL = ("worst", "slowest_seconds", "battery_seconds")
+
+
+class Tally:
+    """Counts how tests ended, whichever worker ran them."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter(passed=0, failed=0, skipped=0)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" or report.outcome != "passed":
+            self.outcomes[report.outcome] += 1
 
 
 def main(arguments: list[str]) -> int:
-    """Run pytest; returns its exit status."""
+    """Run pytest; returns its exit status, or 1 if coverage is not complete."""
+    wanted = [argument for argument in arguments if argument.partition("=")[0] == "--figures"]
+    kept = (ROOT / wanted[-1].partition("=")[2]) if wanted and "=" in wanted[-1] else FIGURES
     deep = "--deep" in arguments
-    keep = "--figures" in arguments
-    rest = [argument for argument in arguments if argument not in ("--deep", "--figures")]
+    rest = [argument for argument in arguments if argument not in ("--deep", *wanted)]
     os.environ["FIFOQ_DEEP"] = "1" if deep else ""
+    # The README links the file that this run is about to write.
+    os.environ["FIFOQ_WRITES_FIGURES"] = "1" if wanted else ""
     defaults = [] if deep else ["-m", "not deep"]
     if not any(argument.startswith("-n") for argument in rest):
         defaults += ["-n", str(os.cpu_count() or 1), "--dist", "worksteal"]
+    tally = Tally()
     with tempfile.TemporaryDirectory() as scratch:
         recorded = Path(scratch) / "figures"
         recorded.touch()
         os.environ["FIFOQ_FIGURES"] = str(recorded)
-        status = int(pytest.main([*defaults, *rest]))
-        if keep and status == 0:
-            _write_figures(recorded.read_text().splitlines(), deep=deep)
+        status = int(pytest.main([*defaults, *rest], plugins=[tally]))
+        lines = recorded.read_text().splitlines()
+    if not wanted or status:
+        return status
+    status, coverage = cover.measure()
+    if status == 0:
+        report = {
+            **_origin(arguments),
+            "tests": dict(tally.outcomes),
+            "coverage": coverage,
+            "jobs": added_up(lines),
+            "benchmarks": _benchmarks(),
+        }
+        kept.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+        print(f"wrote {kept.relative_to(ROOT) if kept.is_relative_to(ROOT) else kept}")
     return status
 
 
-def _write_figures(lines: list[str], *, deep: bool) -> None:
-    """Add up the figures of tests that ran in parts, and keep them for people."""
-    jobs: dict[str, dict[str, int | float | str]] = {}
+def added_up(lines: list[str]) -> dict[str, dict[str, Figure]]:
+    """Figures by job; those of a test that ran in parts become one."""
+    jobs: dict[str, dict[str, Figure]] = {}
     for line in lines:
         figures = json.loads(line)
         job = jobs.setdefault(figures.pop("name"), {})
         for name, value in figures.items():
-            before = job.get(name)
-            adds = isinstance(before, int | float) and isinstance(value, int | float)
-            job[name] = before + value if adds else value
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    report = {
-        "command": "./dev test --deep --figures" if deep else "./dev test --figures",
+            job[name] = _together(name, job.get(name), value)
+    return dict(sorted(jobs.items()))
+
+
+def _together(name: str, before: Figure | None, value: Figure) -> Figure:
+    if before is None or before == value and name in NO_COUNTS:
+        return value
+    if isinstance(before, str) or isinstance(value, str) or name in NO_COUNTS:
+        parts = str(before).split(", ")
+        return before if str(value) in parts else f"{before}, {value}"
+    return max(before, value) if name in LARGEST_OF_ALL else before + value
+
+
+def _origin(arguments: list[str]) -> dict[str, str]:
+    described = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--exclude=*"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return {
+        "command": " ".join(["./dev test", *arguments]),
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
-        "commit": commit,
-        "jobs": dict(sorted(jobs.items())),
+        "commit": described.stdout.strip(),
     }
-    FIGURES.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n")
+
+
+def _benchmarks() -> object:
+    """The rows of the benchmarks, as they say them; a missed target is told, not hidden."""
+    command = [sys.executable, "-m", "benchmarks.store", "--json"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)
 
 
 if __name__ == "__main__":

@@ -103,28 +103,26 @@ COMMITS: Final = (
     Mutant(
         "the state is changed before the frame is written",
         "log",
-        "            offset = self._write(frame, before)\n",
-        "            number = self.tail.file.number\n"
-        "            draft.apply(number, self.tail.length, self.cache.tail_index(number))\n"
-        "            draft._effects.clear()\n"
-        "            offset = self._write(frame, before)\n",
+        "        offset = self._write(frame)\n",
+        "        number = self.tail.file.number\n"
+        "        draft.apply(number, self.tail.length, self.cache.tail_index(number))\n"
+        "        draft._effects.clear()\n"
+        "        offset = self._write(frame)\n",
         (ERRORS,),
     ),
     Mutant(
         "a refused frame keeps its sequence",
         "log",
-        "            offset = self._write(frame, before)\n",
-        "            before = self.sequence, before[1]\n"
-        "            offset = self._write(frame, before)\n",
-        (ERRORS,),
+        "        offset = self._write(frame)\n",
+        "        self.sequence = sequence\n        offset = self._write(frame)\n",
+        (HOLES,),
     ),
     Mutant(
         "a refused frame stays in the chain",
         "log",
-        "            offset = self._write(frame, before)\n",
-        "            before = before[0], self.checksum\n"
-        "            offset = self._write(frame, before)\n",
-        (ERRORS,),
+        "        offset = self._write(frame)\n",
+        "        self.checksum = checksum\n        offset = self._write(frame)\n",
+        (HOLES,),
     ),
     Mutant(
         "a commit is called refused because upkeep after it was",
@@ -190,46 +188,45 @@ FAILURES: Final = (
         "        except OSError as error:\n"
         "            raise sync_error(self.path, error) from error\n",
         "            self.files.sync_dir(self.handle)\n        except OSError:\n            pass\n",
-        (ERRORS, OPENINGS),
+        (HOLES,),
     ),
     Mutant(
         "the log goes on after a failed sync",
         "log",
-        "            self.tail.sync()\n"
-        "        except BaseException:\n"
-        "            self.status = Status.FAILED\n"
-        "            raise\n",
-        "            self.tail.sync()\n        except BaseException:\n            raise\n",
+        "        status, self.status = self.status, _FAILED\n        self.tail.sync()\n",
+        "        status = self.status\n        self.tail.sync()\n",
         (ERRORS,),
     ),
     Mutant(
         "the log goes on after a write whose outcome is unknown",
         "log",
-        "        except BaseException as error:\n"
-        "            self.status = Status.FAILED\n"
-        "            if isinstance(error, OSError):\n"
-        "                raise sync_error(self.tail.name, error) from error\n",
-        "        except BaseException as error:\n"
-        "            if isinstance(error, OSError):\n"
-        "                raise sync_error(self.tail.name, error) from error\n",
+        "        status, self.status = self.status, _FAILED\n"
+        "        try:\n"
+        "            return self.tail.append(frames)\n",
+        "        status = self.status\n        try:\n            return self.tail.append(frames)\n",
         (ERRORS,),
     ),
     Mutant(
         "the log goes on although file and state differ",
         "log",
-        "            # The frame is in the file but not in the state: only a reopen brings them "
-        "together.\n"
-        "            self.status = Status.FAILED\n",
-        "",
+        "        offset = self._write(frame)\n",
+        "        offset = self._write(frame)\n        self.status = status\n",
         (HOLES,),
+    ),
+    Mutant(
+        "the log goes on after a removal in place whose outcome is unknown",
+        "log",
+        "        status, self.status = self.status, _FAILED\n        draft.apply(",
+        "        status = self.status\n        draft.apply(",
+        (FULL_DISK,),
     ),
     Mutant(
         "the log goes on after upkeep failed",
         "log",
-        "            self.status = Status.FAILED\n"
+        "            self.status = _FAILED\n"
         "            raise sync_error(self.path, error) from error\n"
         "        except DurabilityError:\n"
-        "            self.status = Status.FAILED\n"
+        "            self.status = _FAILED\n"
         "            raise\n",
         "            raise sync_error(self.path, error) from error\n",
         (ERRORS,),
@@ -237,15 +234,15 @@ FAILURES: Final = (
     Mutant(
         "a log that failed takes work",
         "log",
-        "        if self.status is Status.OPEN:\n            return\n",
-        "        if self.status in (Status.OPEN, Status.FAILED):\n            return\n",
+        "        if self.status is _OPEN:\n            return\n",
+        "        if self.status in (_OPEN, _FAILED):\n            return\n",
         (ERRORS,),
     ),
     Mutant(
         "a log that failed is closed as if nothing had been",
         "log",
-        "            if self.status is Status.OPEN:\n                with self.sorting_errors():\n",
-        "            if self.status is not Status.NEW:\n                with self.sorting_errors():\n",
+        "            if self.status is _OPEN:\n                with self.sorting_errors():\n",
+        "            if self.status is not _CLOSED:\n                with self.sorting_errors():\n",
         (ERRORS,),
     ),
 )
@@ -282,8 +279,8 @@ SPACE: Final = (
     Mutant(
         "checkpoints have no space to grow on a full disk",
         "checkpoints",
-        "            data += bytes(size // 2 + SLACK_BYTES)\n",
-        "            pass\n",
+        "        self._hold_room(handle, size)\n",
+        "",
         (FULL_DISK,),
     ),
     Mutant(
@@ -298,12 +295,12 @@ SPACE: Final = (
         "log",
         "            draft.repeat_removal(self.state.queues[entry.queue], entry)\n",
         "            pass\n",
-        (FULL_DISK,),
+        (HOLES,),
     ),
     Mutant(
         "a checkpoint does not say which removals the log lacks",
         "log",
-        "            self.state.unlogged = unlogged\n",
+        "        self.state.unlogged = unlogged\n",
         "",
         (FULL_DISK,),
     ),
@@ -359,7 +356,7 @@ FILES: Final = (
         "upkeep",
         "        log.directory.uncreate(segment_name(header.number))\n",
         "",
-        (ERRORS, FULL_DISK),
+        (HOLES,),
     ),
     Mutant(
         "a segment whose name could not be made durable stays",
@@ -375,9 +372,10 @@ FILES: Final = (
     Mutant(
         "a segment that was taken back may return",
         "directory",
-        '            raise sync_error(f"{self.path}/{name}", error) from error\n        self.sync()\n',
+        '            raise sync_error(f"{self.path}/{name}", error) from error\n'
+        "        self.sync()\n",
         '            raise sync_error(f"{self.path}/{name}", error) from error\n',
-        (ERRORS,),
+        (HOLES,),
     ),
     Mutant(
         "the owner takes no lock",
@@ -403,8 +401,8 @@ FILES: Final = (
     Mutant(
         "a forked child keeps the handles, and the lock with them",
         "log",
-        "            self.status = Status.FORKED\n            self.release()\n",
-        "            self.status = Status.FORKED\n",
+        "            self.status = _FORKED\n            self.release()\n",
+        "            self.status = _FORKED\n",
         (HOLES,),
     ),
     Mutant(
@@ -443,7 +441,7 @@ UPKEEP: Final = (
         "upkeep",
         "        previous_length=log.tail.length,\n",
         "        previous_length=log.tail.filled,\n",
-        (CUTS,),
+        (HOLES,),
     ),
     Mutant(
         "a new segment names a wrong checksum of the one before",
@@ -501,7 +499,7 @@ UPKEEP: Final = (
         "upkeep",
         "        if log.state.segments[number].dead:\n",
         "        if not log.state.segments[number].live_count:\n",
-        (CUTS, CHAINS),
+        (HOLES,),
     ),
     Mutant(
         "compaction forgets how often a record was handed out",
@@ -520,14 +518,14 @@ UPKEEP: Final = (
     Mutant(
         "the clean checkpoint is written before the end is sealed",
         "upkeep",
-        "    log.sync_tail()\n    log.seal()\n    log.tail.trim()\n",
-        "    write_checkpoint(log, clean=True)\n    log.seal()\n    log.tail.trim()\n    return\n",
+        "    log.sync_tail()\n    log.write_seal()\n",
+        "    write_checkpoint(log, clean=True)\n    log.write_seal()\n    return\n",
         (HOLES,),
     ),
     Mutant(
         "a closed store is not sealed",
         "upkeep",
-        "    log.seal()\n",
+        "    log.write_seal()\n",
         "",
         (HOLES,),
     ),
@@ -537,29 +535,30 @@ RECOVERY: Final = (
     Mutant(
         "recovery does not sync the directory",
         "recovery",
-        "        directory.sync()\n        for name in names.checkpoints:\n",
-        "        for name in names.checkpoints:\n",
+        "    directory.sync()\n    for name in names.checkpoints:\n",
+        "    for name in names.checkpoints:\n",
         (CHAINS,),
     ),
     Mutant(
         "recovery does not settle the checkpoints",
         "recovery",
-        "        for name in names.checkpoints:\n            _settle(directory, name)\n",
+        "    for name in names.checkpoints:\n        _settle(directory, name)\n",
         "",
-        (CHAINS,),
+        (HOLES,),
     ),
     Mutant(
         "recovery does not settle the segments",
         "recovery",
-        "            if number >= checkpoint.segment:\n",
-        "            if number < 0:\n",
+        "        if number >= checkpoint.segment:\n",
+        "        if number < 0:\n",
         (CHAINS,),
     ),
     Mutant(
         "a full scan does not settle the segments",
         "recovery",
-        "        for number in names.segments:\n            _settle(directory, segment_name(number))\n",
-        "        pass\n",
+        "    for number in names.segments:\n"
+        "        _settle(directory, segment_name(number))\n",
+        "    pass\n",
         (HOLES,),
     ),
     Mutant(
@@ -574,7 +573,7 @@ RECOVERY: Final = (
         "recovery",
         "        directory.files.forget_cache(handle)\n",
         "",
-        (ERRORS,),
+        (HOLES,),
     ),
     Mutant(
         "recovery steps over a bad frame",
@@ -630,9 +629,9 @@ RECOVERY: Final = (
     ),
     Mutant(
         "a full scan is accepted whatever genesis says",
-        "recovery",
-        "    wrong = state.disagreements(state.queues)\n",
-        "    wrong = state.disagreements([])\n",
+        "state",
+        "            if live != queue.genesis.queue_size\n",
+        "            if live < 0\n",
         (HOLES,),
     ),
     Mutant(
@@ -696,8 +695,8 @@ RECOVERY: Final = (
     Mutant(
         "a clean checkpoint is believed although frames follow",
         "recovery",
-        "and end == start and not headers\n",
-        "and not headers\n",
+        " and end == start and not headers and _ends_at(directory, start)\n",
+        " and not headers\n",
         (CHAINS,),
     ),
     Mutant(
@@ -712,23 +711,21 @@ RECOVERY: Final = (
         "opening",
         "            if not stays:\n",
         "            if log.sequence < 0:\n",
-        (CHAINS, RECOVERIES),
+        (HOLES,),
     ),
     Mutant(
         "recovery writes no checkpoint",
         "opening",
         "                upkeep.retire(log, old)\n            upkeep.write_checkpoint(log)\n",
         "                upkeep.retire(log, old)\n",
-        (CHAINS,),
+        (HOLES,),
     ),
     Mutant(
         "checkpoints of a store that was half made may return",
         "opening",
-        "    # For good, before the segment is made again: a checkpoint without it would look like a "
-        "loss.\n"
-        "    directory.sync()\n",
-        "",
-        (CUTS,),
+        "a checkpoint without it would look like a loss.\n    directory.sync()\n",
+        "a checkpoint without it would look like a loss.\n",
+        (HOLES,),
     ),
 )
 
@@ -780,13 +777,6 @@ FORMAT: Final = (
         "frames",
         "    if check(body, header.checksum) != stored:\n",
         "    if check(body, header.checksum) < 0:\n",
-        (FRAMES,),
-    ),
-    Mutant(
-        "a body is good behind any header",
-        "frames",
-        "        body_checksum = check(view[FRAME_HEADER_BYTES:end], header_checksum)\n",
-        "        body_checksum = check(view[FRAME_HEADER_BYTES:end], 0)\n",
         (FRAMES,),
     ),
     Mutant(
@@ -881,7 +871,7 @@ STATES: Final = (
         "state",
         "if not e.present and e.segment <= oldest]",
         "if not e.present]",
-        (STATE,),
+        (HOLES,),
     ),
     Mutant(
         "counters that a commit skips may be used later",
@@ -902,7 +892,7 @@ STATES: Final = (
         "replay",
         "        state.remove(queue, floor + 1, entry.floor, 0)\n",
         "        pass\n",
-        (STATE,),
+        (HOLES,),
     ),
     Mutant(
         "a counter may come again",
@@ -977,12 +967,12 @@ READING: Final = (
         "cache",
         "        if index is None or index.length > length:\n",
         "        if index is None:\n",
-        (LOOKUP,),
+        (HOLES,),
     ),
     Mutant(
         "a removed record is delivered again",
         "lookup",
-        "counters[stop] not in queue.removed:",
+        "queue.is_live(counters[stop]):",
         "counters[stop] > 0:",
         (LOOKUP,),
     ),

@@ -227,8 +227,7 @@ def test_puts_leave_the_reserve_to_removals() -> None:
     assert capacity is not None
     capacity._sectors_max = capacity._used
     with pytest.raises(DiskFull):
-        for _ in range(20):
-            log.put("a", [b"2" * 100])
+        log.put("a", [b"2" * 600])
     assert log.tail.filled - log.tail.length >= options.reserve_bytes
 
 
@@ -254,6 +253,31 @@ def test_a_removal_that_would_not_fit_its_checkpoint_copy_is_refused() -> None:
     assert log.status is Status.OPEN
     expected = payloads(log)
     assert payloads(reopened(after_process_crash(files), options)) == expected
+
+
+def test_the_log_alone_tells_of_a_removal_out_of_order_that_found_no_space() -> None:
+    """Only checkpoints held it, and when they were lost the record was back.
+
+    The floor in the next genesis entry tells of removals at the head, so those hid the failure.
+    """
+    options = LogOptions(fill_bytes=0, reserve_bytes=0)
+    files = SimFiles(capacity=64 << 10)
+    log = reopened(files, options)
+    counters = log.put("a", [b"1", b"2", b"3"])
+    capacity = files._capacity
+    assert capacity is not None
+    sectors_max, capacity._sectors_max = capacity._sectors_max, capacity._used
+    draft = log.draft()
+    # Said often enough to be longer than what is left of the last sector.
+    draft.remove(log.queue("a"), [(counters[1], counters[1], 17)] * 20, reason=ACKED)
+    log.commit(draft)
+    assert log.state.unlogged, "the removal found space, so this tests nothing"
+    capacity._sectors_max = sectors_max
+    log.put("a", [b"4"])
+    stored = contents(files)
+    for name in CHECKPOINT_NAMES:
+        del stored[name]
+    assert payloads(reopened(disk_with(stored))) == {"a": [b"1", b"3", b"4"]}
 
 
 def test_recovery_on_a_full_disk_writes_nothing_behind_a_torn_tail() -> None:
@@ -392,6 +416,16 @@ def test_a_new_segment_that_goes_missing_is_noticed(log: Log, files: SimFiles) -
     assert_damaged(stored, match="missing")
 
 
+def test_the_segment_of_a_recovery_that_goes_missing_is_noticed(log: Log, files: SimFiles) -> None:
+    """The same after a crash: what was confirmed since was in a file that nobody knew of."""
+    log.put("a", [b"1"])
+    twin = after_process_crash(files)
+    reopened(twin).put("a", [b"2"])
+    stored = contents(twin)
+    del stored[segment_name(2)]
+    assert_damaged(stored, match="missing")
+
+
 def test_a_record_that_is_moved_keeps_its_attempts_and_its_queue_the_configuration(
     log: Log, files: SimFiles
 ) -> None:
@@ -447,6 +481,32 @@ def test_a_state_keeps_its_segment_although_no_record_is_left_in_it(
     log.checkpoint()
     assert log.state_of("large") == b"x" * 2000
     assert reopened(after_process_crash(files)).state_of("large") == b"x" * 2000
+
+
+def test_a_deleted_state_does_not_come_back_with_an_old_segment(log: Log, files: SimFiles) -> None:
+    """The deletion was forgotten while an older segment still held the value, which then won."""
+    draft = log.draft()
+    draft.put(log.queue("stays"), [b"1" * 400])
+    draft.set_states([("x", b"old")])
+    log.commit(draft)
+    log.rotate()
+    draft = log.draft()
+    draft.put(log.queue("goes-later"), [b"2" * 400])
+    draft.set_states([("x", None)])
+    log.commit(draft)
+    log.rotate()
+    log.put("goes", [b"3" * 400])
+    log.rotate()
+    log.take("goes")
+    log.take("goes-later")
+    log.rotate()
+    log.put("stays", [b"4"])
+    assert sorted(log.state.segments)[0] == 1
+    assert not {2, 3} & set(log.state.segments), "they are not gone, so this tests nothing"
+    stored = {name: data for name, data in contents(files).items() if name not in CHECKPOINT_NAMES}
+    found = reopened(disk_with(stored))
+    assert payloads(found) == {"stays": [b"1" * 400, b"4"]}
+    assert found.state_of("x") is None
 
 
 # Recovery.
@@ -626,6 +686,21 @@ def test_a_full_scan_does_not_bring_removed_records_back(log: Log, files: SimFil
     assert_damaged(stored, match="genesis says")
 
 
+def test_a_full_scan_learns_from_a_floor_what_reclaimed_frames_had_removed(
+    log: Log, files: SimFiles
+) -> None:
+    """A store that had lost nothing was refused for a disagreement of its own making."""
+    log.put("a", [b"1", b"2", b"3"])
+    log.rotate()
+    log.take("a")
+    log.rotate()
+    log.put("a", [b"4"])
+    log.flush()
+    assert sorted(log.state.segments) == [1, 3]
+    stored = {name: data for name, data in contents(files).items() if name not in CHECKPOINT_NAMES}
+    assert payloads(reopened(disk_with(stored))) == {"a": [b"2", b"3", b"4"]}
+
+
 def test_an_older_checkpoint_is_a_witness_in_a_full_scan(log: Log, files: SimFiles) -> None:
     """The newest copy rotted, and so did the end of the log, which looked like a torn tail."""
     log.put("a", [b"1" * 400])
@@ -648,6 +723,23 @@ def test_an_older_checkpoint_is_a_witness_in_a_full_scan(log: Log, files: SimFil
     assert_damaged(stored, match="were durable")
 
 
+def test_a_store_that_was_half_made_is_made_again_whatever_is_cut(
+    log: Log, files: SimFiles
+) -> None:
+    """A torn checkpoint came back without the segment, which looked like the loss of everything."""
+    stored = contents(files)
+    header = stored[segment_name(1)][:SEGMENT_HEADER_BYTES]
+    half_made = disk_with({segment_name(1): header, CHECKPOINT_NAMES[0]: b"torn"})
+
+    def visit(point: int, disk: SimFiles) -> None:
+        for image in power_images(disk):
+            again = reopened(SimFiles.from_image(image))
+            assert payloads(again) == {}
+            assert again.put("a", [b"1"]) == range(1, 2)
+
+    crash_points(reopened, visit, files=half_made)
+
+
 @pytest.mark.parametrize("how", ["gone", "damaged"])
 def test_a_store_without_checkpoints_is_not_made_anew(how: str, log: Log, files: SimFiles) -> None:
     """Everything was lost: a store with one segment looked as if it had never been made."""
@@ -663,9 +755,7 @@ def test_a_store_without_checkpoints_is_not_made_anew(how: str, log: Log, files:
 def test_a_store_without_segments_is_not_made_anew(log: Log, files: SimFiles) -> None:
     """Damaged checkpoints and nothing else: something was there, so it must not be replaced."""
     log.put("a", [b"1"])
-    stored = {
-        name: b"????????" + data[8:] for name, data in checkpoints_of(files).items()
-    }
+    stored = {name: b"????????" + data[8:] for name, data in checkpoints_of(files).items()}
     assert_damaged(stored, match="every segment is missing")
 
 
@@ -713,3 +803,23 @@ def test_a_reader_believes_nothing_that_came_after_its_own_sync(
     assert files.before_op is None, "the reader did not sync, so this tests nothing"
     survivors = reopened(SimFiles.from_image(image_after(files, always(ABSENT))))
     assert payloads(survivors) == {"a": seen_by(reader)}
+
+
+def test_a_reader_does_not_follow_an_index_past_what_it_believes(
+    log: Log, files: SimFiles, clock: ManualClock
+) -> None:
+    """The owner wrote the index of a segment of which the reader knew only the beginning."""
+
+    def take_and_restore() -> None:
+        [(key, payload)] = log.take("a")
+        draft = log.draft()
+        draft.move(log.queue("a"), [key.counter], [key.timestamp], [payload])
+        log.commit(draft)
+
+    log.put("a", [b"1"])
+    take_and_restore()
+    log.seal()
+    reader = reader_of(files, clock)
+    take_and_restore()
+    log.rotate()
+    assert seen_by(reader) == [b"1"]

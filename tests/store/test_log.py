@@ -10,6 +10,7 @@ import pytest
 
 from store import (
     AccessError,
+    ConcurrentUse,
     CorruptionError,
     CounterExhausted,
     DiskFull,
@@ -39,8 +40,8 @@ from store.blocks import (
 )
 from store.cache import OPEN_SEGMENTS_MAX
 from store.frames import BODY_BYTES_MAX
-from store.keys import COUNTER_MAX
-from store.log import RESERVED_COUNTERS, SECTOR_BYTES
+from store.keys import COUNTER_MAX, RESERVED_COUNTERS
+from store.log import SECTOR_BYTES
 from store.segment import READ_BYTES, segment_name
 from tests.store.conftest import PATH, SMALL, OpenStore
 from tests.support.clock import NANOSECONDS, WALL_START, ManualClock
@@ -215,6 +216,11 @@ def test_seek_finds_the_first_record_put_at_a_time_or_later_across_segments(
     seconds = {0: 1, 1: 2, 10: 2, 11: 3, 20: 3, 41: 6, 50: 6, 51: 7}
     found = {at: log.seek("orders", WALL_START + at * NANOSECONDS) for at in seconds}
     assert found == seconds
+
+
+def test_seek_takes_whole_nanoseconds(log: Log) -> None:
+    with pytest.raises(TypeError):
+        log.seek("orders", 1.5)  # type: ignore[arg-type]
 
 
 def test_a_reading_that_pauses_goes_on_after_the_segment_was_compacted_away(log: Log) -> None:
@@ -399,9 +405,9 @@ def test_a_commit_over_the_frame_limit_stores_nothing(log: Log, open_store: Open
     log.put("orders", [b"a"])
     with pytest.raises(ItemTooLarge) as caught:
         log.put("orders", [bytes(BODY_BYTES_MAX)])
-    assert str(caught.value) == (
-        f"a commit of more than {BODY_BYTES_MAX} bytes does not fit a frame; split it. "
-        f"Nothing was stored."
+    assert str(caught.value).split(" bytes, ", 1)[1] == (
+        f"columns and metadata included, is over the limit of {BODY_BYTES_MAX}. Nothing was "
+        f"stored. Put fewer or smaller records at once."
     )
     assert log.put("orders", [b"b"]) == range(2, 3)
     log.close()
@@ -640,7 +646,8 @@ def test_a_sync_that_fails_in_the_upkeep_after_a_commit_is_not_the_commits_failu
     assert log.take("orders") == [(Key(1, WALL_START), b"a")]
     files.before_op = None
     assert log.status is Status.FAILED
-    log.close()
+    with pytest.raises(DurabilityError):
+        log.close()
     assert payloads(open_store()) == [b"b"]
 
 
@@ -669,6 +676,26 @@ def test_a_released_log_counts_as_failed(log: Log) -> None:
     log.release()
     with pytest.raises(StoreFailed):
         log.flush()
+
+
+def test_a_call_while_another_is_under_way_is_refused_and_does_nothing(
+    log: Log, files: SimFiles
+) -> None:
+    refused: list[str] = []
+
+    def intrude(index: int, name: str, args: tuple[object, ...]) -> None:
+        with pytest.raises(ConcurrentUse) as caught:
+            log.put("orders", [b"intruder"])
+        refused.append(str(caught.value))
+
+    files.before_op = intrude
+    log.put("orders", [b"a"])
+    files.before_op = None
+    assert set(refused) == {
+        "/data/store: another thread is using the store. This call did nothing. Use a store from "
+        "one thread at a time."
+    }
+    assert payloads(log) == [b"a"]
 
 
 # A full disk, and other refusals.
@@ -834,6 +861,22 @@ def test_an_interrupt_between_file_and_state_stops_the_log(
     assert log.status is Status.FAILED
     log.close()
     assert payloads(open_store()) == [b"a"]
+
+
+@pytest.mark.parametrize("step", ["store.upkeep.keep_house", "store.upkeep.new_segment"])
+def test_an_interrupt_in_the_middle_of_upkeep_stops_the_log(
+    log: Log, open_store: OpenStore, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    log.put("orders", [b"a"])
+    log.rotate()
+    log.put("orders", [b"b"])
+    monkeypatch.setattr(step, interrupt_here)
+    with pytest.raises(KeyboardInterrupt):
+        log.rotate() if step.endswith("segment") else log.take("orders")
+    monkeypatch.undo()
+    assert log.status is Status.FAILED
+    log.close()
+    assert payloads(open_store())[-1] == b"b"
 
 
 def interrupt_here(*_: object) -> None:

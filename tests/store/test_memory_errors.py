@@ -14,9 +14,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -32,9 +33,9 @@ from tests.support.ledger import Contents, contents_of
 _testcapi = pytest.importorskip("_testcapi")
 
 OPTIONS = LogOptions(fill_bytes=512, reserve_bytes=512, checkpoint_bytes=2048)
-CLEAN_RUNS: Final = 40
+CLEAN_RUNS: Final = 25
 """A call is done when so many attempts in a row end well."""
-EVERY_UPTO: Final = 150
+EVERY_UPTO: Final = 100
 """Up to here each allocation fails in the suite; behind it the steps grow."""
 LONG_BURST: Final = 100
 """Allocations that fail one after the other. If all did for ever, Python 3.11 would loop for ever:
@@ -164,7 +165,7 @@ def run_child(directory: Path, name: str, every: bool, burst: int) -> Counter[st
         outcome = attempt_in_fork(operation, work, allocation, burst)
         counts[outcome] += 1
         clean = clean + 1 if outcome == "done" else 0
-        allocation += 1 if every or allocation < EVERY_UPTO else 1 + allocation // 40
+        allocation += 1 if every or allocation < EVERY_UPTO else 1 + allocation // 25
     counts["last"] = allocation
     return counts
 
@@ -295,15 +296,26 @@ def starve_in_child(directory: Path, name: str, *, every: bool, burst: int) -> C
     return Counter(json.loads(child.stdout))
 
 
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    """A directory in memory where there is one: thousands of stores are made and synced here."""
+    shared = Path("/dev/shm")
+    if not os.access(shared, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=shared) as name:
+        yield Path(name)
+
+
 @pytest.mark.parametrize("burst", [1, LONG_BURST])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_any_allocation_may_fail(name: str, burst: int, tmp_path: Path) -> None:
+def test_any_allocation_may_fail(name: str, burst: int, directory: Path) -> None:
     """One allocation, or many in a row. In a row they once hid that the log had failed.
 
     The mark was an enumeration's member, and looking that up needs memory; a log that should
     have stopped went on, and lost what it confirmed from there.
     """
-    counts = starve_in_child(tmp_path, name, every=False, burst=burst)
+    counts = starve_in_child(directory, name, every=False, burst=burst)
     assert counts["refused"] + counts["failed"] > 0
     record("memory_errors", operation=name, burst=burst, **counts)
 
@@ -311,8 +323,8 @@ def test_any_allocation_may_fail(name: str, burst: int, tmp_path: Path) -> None:
 @pytest.mark.deep
 @pytest.mark.parametrize("burst", [1, LONG_BURST])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_every_allocation_may_fail(name: str, burst: int, tmp_path: Path) -> None:
-    counts = starve_in_child(tmp_path, name, every=True, burst=burst)
+def test_every_allocation_may_fail(name: str, burst: int, directory: Path) -> None:
+    counts = starve_in_child(directory, name, every=True, burst=burst)
     record("memory_errors_all", operation=name, burst=burst, **counts)
 
 

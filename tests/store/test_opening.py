@@ -19,7 +19,7 @@ from store import (
     Status,
     open_log,
 )
-from store.log import RESERVED_COUNTERS
+from store.keys import RESERVED_COUNTERS
 from store.segment import index_name, segment_name
 from tests.store.conftest import PATH, SMALL, OpenStore
 from tests.support.clock import ManualClock
@@ -132,6 +132,12 @@ def test_a_path_is_taken_as_it_is(path: str) -> None:
     assert names(files, "/") == []
 
 
+def test_an_unknown_way_to_recover_is_refused_before_anything_is_made(files: SimFiles) -> None:
+    with pytest.raises(ValueError, match="recover='guess'"):
+        open_log(PATH, files=files, recover="guess")  # type: ignore[arg-type]
+    assert names(files, "/") == []
+
+
 def test_the_root_directory_may_be_a_store() -> None:
     files = SimFiles()
     log = open_log("//", files=files, clock=ManualClock(), options=TINY)
@@ -150,7 +156,7 @@ def test_a_second_owner_is_refused_with_advice_and_leaves_the_first_alone(
         open_store()
     assert str(caught.value) == (
         "/data/store: the store is owned by another process, thread or object. Nothing was "
-        "changed. Close that owner, or open the store read-only beside it."
+        "changed. Close that owner, or read beside it with `store.Reader`."
     )
     assert len(files._handles) == handles
     log.put("orders", [b"a"])

@@ -11,11 +11,13 @@ import gc
 import os
 import stat
 import sys
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from store import osfiles
 from store.files import Handle
 from store.osfiles import OsFiles, SystemClock
 
@@ -116,6 +118,55 @@ def test_every_call_does_what_its_name_says(files: OsFiles, directory: Handle) -
     assert files.list_dir(directory) == []
 
 
+def test_on_macos_a_sync_goes_through_the_cache_of_the_drive(
+    files: OsFiles, directory: Handle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That platform's own call stands in a recorder here; its number is one that only it knows."""
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", lambda *arguments: asked.append(arguments))
+    handle = files.create(directory, "a")
+    files.datasync(handle)
+    files.close(handle)
+    assert asked == [(handle, 51)]
+
+
+def test_a_platform_that_cannot_drop_its_cache_is_left_alone(
+    files: OsFiles, directory: Handle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "posix_fadvise", raising=False)
+    files.forget_cache(directory)
+
+
+@pytest.mark.parametrize("call", ["open_dir", "create", "open"])
+def test_a_handle_that_cannot_be_handed_out_is_closed(
+    files: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """An interrupt may come between the system call and the return."""
+    (tmp_path / "there").touch()
+    opened: list[int] = []
+
+    def interrupted(descriptor: int) -> Handle:
+        opened.append(descriptor)
+        raise KeyboardInterrupt
+
+    calls: dict[str, Callable[[Handle], Handle]] = {
+        "open_dir": lambda _: files.open_dir(str(tmp_path)),
+        "create": lambda directory: files.create(directory, "new"),
+        "open": lambda directory: files.open(directory, "there", write=False),
+    }
+    directory = files.open_dir(str(tmp_path))
+    monkeypatch.setattr(osfiles, "Handle", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        calls[call](directory)
+    (descriptor,) = opened
+    with pytest.raises(OSError) as caught:
+        os.fstat(descriptor)
+    assert caught.value.errno == errno.EBADF
+    files.close(directory)
+
+
 class Watcher:
     def __init__(self) -> None:
         self.calls = 0
@@ -136,6 +187,18 @@ def test_a_watcher_is_called_in_the_child_and_forgotten_with_its_owner(files: Os
         os._exit(40 + kept.calls)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 41
     assert kept.calls == 0
+
+
+def test_watchers_that_are_alive_are_called_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs in the child after a fork, called here: nothing counts branches in a child."""
+    kept, dropped = Watcher(), Watcher()
+    watchers = [weakref.WeakMethod(watcher.called) for watcher in (dropped, kept)]
+    monkeypatch.setattr(osfiles, "_fork_watchers", watchers)
+    del dropped
+    gc.collect()
+    osfiles._after_fork_in_child()
+    osfiles._after_fork_in_child()
+    assert kept.calls == 1
 
 
 def test_the_clock_is_the_machines() -> None:

@@ -11,7 +11,7 @@ import shutil
 import stat
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -20,6 +20,7 @@ import pytest
 
 from store.files import Files, Handle
 from store.osfiles import OsFiles
+from tests.support.figures import record
 from tests.support.image import Kind
 from tests.support.simfiles import OFFSET_MAX, SimFiles
 
@@ -263,15 +264,16 @@ def real_directory(
         yield Path(name)
 
 
-def test_the_model_answers_as_the_real_file_system_does(
-    real_directory: Path, record_property: Callable[[str, object], None]
-) -> None:
+def test_the_model_answers_as_the_real_file_system_does(real_directory: Path) -> None:
     met: Counter[str] = Counter()
+    calls = 0
     for seed in range(SEQUENCES):
         for line in _compare(seed, real_directory).history:
+            calls += 1
             met[line.partition(" ")[0]] += 1
             met[line.rpartition("-> ")[2]] += 1
-    record_property("file_system", _file_system(real_directory))
+    kind = _file_system(real_directory)
+    record("differential", file_systems=kind, sequences=SEQUENCES, calls=calls, differences=0)
     # A comparison that never met an error, or never wrote, would prove nothing.
     rare = {expected: met[expected] for expected in WORTH_MEETING if met[expected] < 50}
     assert not rare
