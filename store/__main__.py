@@ -10,16 +10,32 @@ import argparse
 import signal
 import sys
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
 
 from store.check import Report, check_store
 from store.directory import access_error
 from store.errors import CorruptionError, FifoqError
-from store.genesis import GenesisView
+from store.genesis import Genesis, GenesisView
 from store.reader import Reader
+from store.state import SegmentState
 
 SOUND, DAMAGED, NOT_CHECKED = 0, 1, 2
+LINE_CHARACTERS_MAX: Final = 80
+UNITS: Final = "kMGTPE"
+QUEUE_COLUMNS: Final = (
+    "queue",
+    "size",
+    "bytes",
+    "puts",
+    "takes",
+    "next",
+    "high",
+    "low",
+    "last put",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,15 +53,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run = _check if options.verb == "check" else _show
     try:
         return run(options.path, options.json)
-    except CorruptionError as error:
-        print(error, file=sys.stderr)
-        return DAMAGED
     except FifoqError as error:
-        print(error, file=sys.stderr)
-        return NOT_CHECKED
+        _print_error(error, options.json)
+        return DAMAGED if isinstance(error, CorruptionError) else NOT_CHECKED
     except OSError as error:
-        print(access_error(options.path, error), file=sys.stderr)
+        _print_error(access_error(options.path, error), options.json)
         return NOT_CHECKED
+
+
+def _print_error(error: FifoqError, as_json: bool) -> None:
+    """To stderr for people; scripts find it where they look for the answer."""
+    if as_json:
+        print(msgspec.json.encode({"error": str(error)}).decode())
+    else:
+        print(error, file=sys.stderr)
 
 
 def _check(path: str, as_json: bool) -> int:
@@ -69,10 +90,9 @@ def _print_report(report: Report) -> None:
     frames = sum(segment.frames for segment in report.segments)
     records = sum(segment.records for segment in report.segments)
     size = sum(segment.bytes for segment in report.segments)
-    print(
-        f"{report.path}: {len(report.segments)} segments, {frames} frames, {records} records, "
-        f"{size} bytes read"
-    )
+    counts = [(len(report.segments), "segment"), (frames, "frame"), (records, "record")]
+    told = ", ".join(_counted(count, word) for count, word in counts)
+    print(f"{report.path}: {told}, {_counted(size, 'byte')} read")
     for text in report.warnings:
         print(f"  note     {text}")
     for damage in report.damage:
@@ -88,28 +108,92 @@ def _print_report(report: Report) -> None:
         )
 
 
+class SegmentView(msgspec.Struct, rename="camel", frozen=True):
+    """A segment as JSON; times in nanoseconds."""
+
+    number: int
+    bytes: int
+    records: int
+    live: int
+    live_bytes: int
+    first_sequence: int
+    created_time_ns: int
+    last_put_time_ns: int
+
+    @classmethod
+    def of(cls, segment: SegmentState) -> SegmentView:
+        return cls(
+            number=segment.number,
+            bytes=segment.length,
+            records=segment.record_count,
+            live=segment.live_count,
+            live_bytes=segment.live_bytes,
+            first_sequence=segment.first_sequence,
+            created_time_ns=segment.created_at,
+            last_put_time_ns=segment.last_time,
+        )
+
+
 def _show(path: str, as_json: bool) -> int:
     with Reader(path) as reader:
-        segments = [reader.state.segments[n] for n in sorted(reader.state.segments)]
-        views = {
-            name: GenesisView.of(queue.genesis, queue.configuration)
-            for name, queue in sorted(reader.state.queues.items())
-        }
+        segments = [SegmentView.of(place) for _, place in sorted(reader.state.segments.items())]
+        queues = dict(sorted(reader.state.queues.items()))
     if as_json:
-        entries = [segment.entry() for segment in segments]
-        print(msgspec.json.encode({"segments": entries, "queues": views}).decode())
+        views = {name: GenesisView.of(q.genesis, q.configuration) for name, q in queues.items()}
+        print(msgspec.json.encode({"segments": segments, "queues": views}).decode())
         return SOUND
-    print(f"{path}")
-    print(f"  {'segment':>20}  {'bytes':>12}  {'records':>10}  {'live':>10}")
-    for segment in segments:
-        print(
-            f"  {segment.number:>20}  {segment.length:>12}  {segment.record_count:>10}  "
-            f"{segment.live_count:>10}"
-        )
-    for name, view in views.items():
-        text = msgspec.json.format(msgspec.json.encode(view), indent=2).decode()
-        print(f"queue {name} {text}")
+    size = sum(segment.bytes for segment in segments)
+    print(f"{path}: {_counted(len(segments), 'segment')}, {_counted(size, 'byte')}")
+    rows = [[str(n) for n in (s.number, s.bytes, s.records, s.live)] for s in segments]
+    _print_table([["segment", "bytes", "records", "live"], *rows])
+    print(_counted(len(queues), "queue"))
+    _print_table([[*QUEUE_COLUMNS], *(_queue_row(queue.genesis) for queue in queues.values())])
     return SOUND
+
+
+def _queue_row(genesis: Genesis) -> list[str]:
+    numbers = (
+        genesis.queue_size,
+        genesis.queue_bytes,
+        genesis.total_put_count,
+        genesis.total_take_count,
+        genesis.next_counter,
+        genesis.high_water_mark,
+        genesis.low_water_mark,
+    )
+    return [genesis.name, *map(shortened, numbers), _moment(genesis.last_put_time)]
+
+
+def shortened(number: int | None) -> str:
+    """A number in at most five characters, rounded down; `--json` has the exact one."""
+    if number is None:
+        return "-"
+    if number < 100_000:
+        return str(number)
+    power = 1
+    while number >= 1000 ** (power + 1) and power < len(UNITS):
+        power += 1
+    return f"{number // 1000**power}{UNITS[power - 1]}"
+
+
+def _moment(time: int) -> str:
+    if not time:
+        return "never"
+    return datetime.fromtimestamp(time // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _print_table(rows: list[list[str]]) -> None:
+    """Columns as wide as they must be; the first is cut where a line would be over the limit."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths[0] = min(widths[0], LINE_CHARACTERS_MAX - sum(widths[1:]) - len(widths))
+    for first, *rest in rows:
+        name = first if len(first) <= widths[0] else first[: widths[0] - 1] + "…"
+        cells = [text.rjust(width) for text, width in zip(rest, widths[1:], strict=True)]
+        print(" " + " ".join([name.ljust(widths[0]), *cells]))
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ knows them, the counters that are lost with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -15,7 +16,7 @@ from store.checkpoint import CHECKPOINT_NAMES
 from store.directory import Directory, Names
 from store.errors import CorruptionError, DamageError, FormatError
 from store.files import Clock, Files
-from store.frames import SEGMENT_HEADER_BYTES, SegmentHeader
+from store.frames import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader
 from store.index import SegmentIndex
 from store.osfiles import OsFiles
 from store.ranges import RangeSet
@@ -44,8 +45,8 @@ class Damage(msgspec.Struct, frozen=True):
 class SegmentReport(msgspec.Struct, frozen=True):
     """What one segment holds.
 
-    `torn_bytes` lie behind its last believed frame and are not all zeros: a crash cut them short,
-    or a live owner is writing them. `orphan_frames` counts the frame headers among them.
+    `torn_bytes` lie behind its last commit and are not all zeros: a crash cut them short, or a
+    live owner is writing them. `orphan_frames` counts the frame headers among them.
     """
 
     number: int
@@ -149,7 +150,7 @@ def _check_unreadable(directory: Directory, report: Report, progress: Progress |
         return
     lengths = {}
     for number in names.segments:
-        with directory.reading(segment_name(number)) as handle:
+        with suppress(FileNotFoundError), directory.reading(segment_name(number)) as handle:
             lengths[number] = directory.files.size(handle)
     state = State()
     if copies:
@@ -219,7 +220,8 @@ class _Segments:
             try:
                 with self._directory.reading(segment_name(number)) as handle:
                     file = SegmentFile(self._directory.files, handle, number, self._store_id)
-                    self.surveys[number] = self._survey_one(file, length)
+                    is_last = number == max(lengths)
+                    self.surveys[number] = self._survey_one(file, length, is_last)
             except FileNotFoundError:
                 absent.append(number)
             self._done += length
@@ -227,7 +229,7 @@ class _Segments:
                 self._progress(self._done, total)
         return absent
 
-    def _survey_one(self, file: SegmentFile, length: int) -> Survey:
+    def _survey_one(self, file: SegmentFile, length: int, is_last: bool) -> Survey:
         name = segment_name(file.number)
         damages = self._damage[file.number] = []
         warnings = self._warnings[file.number] = []
@@ -251,10 +253,11 @@ class _Segments:
         if matches == "wrong":
             damages.append(Damage(index_name(file.number), 0, 0, "does not fit the segment"))
         self._indexes[file.number] = matches
-        torn_bytes, orphans = self._behind[file.number] = _behind(file, length)
+        start = _end_of_commits(file, found) if is_last else length
+        torn_bytes, orphans = self._behind[file.number] = _behind(file, start)
         if torn_bytes:
             warnings.append(
-                f"{name}: {torn_bytes} bytes from byte {length} on belong to no durable commit "
+                f"{name}: {torn_bytes} bytes from byte {start} on belong to no commit "
                 f"(frame headers among them: {orphans}): torn by a crash, or being written"
             )
         return found
@@ -292,6 +295,18 @@ def _damage_of(file: SegmentFile, found: Survey, length: int) -> list[Damage]:
     return damages
 
 
+def _end_of_commits(file: SegmentFile, found: Survey) -> int:
+    """The end of the frames that continue the survey: commits that nothing calls durable yet."""
+    offset, sequence, previous = found.end, None, None
+    if found.frame_count:
+        sequence, previous = found.last_sequence + 1, found.last_checksum
+    size = file.files.size(file.handle)
+    with suppress(DamageError):
+        for frame in file.frames(offset, size, sequence=sequence, previous=previous):
+            offset = frame.end
+    return offset
+
+
 def _behind(file: SegmentFile, start: int) -> tuple[int, int]:
     """How many bytes lie behind `start` up to the last that is not zero; frame headers in them."""
     end = offset = start
@@ -300,7 +315,8 @@ def _behind(file: SegmentFile, start: int) -> tuple[int, int]:
         if written:
             end = offset + written
         offset += len(data)
-    return end - start, sum(1 for _ in file.sound_headers(start, end))
+    # The last header may end in zeros of its own.
+    return end - start, sum(1 for _ in file.sound_headers(start, end + FRAME_HEADER_BYTES))
 
 
 def _check_chain(

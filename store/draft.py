@@ -136,6 +136,7 @@ class Draft:
         "_state",
         "block_count",
         "committed",
+        "frees_segment",
         "holds_records",
         "now",
         "only_drains",
@@ -155,6 +156,8 @@ class Draft:
         self.holds_records = False
         self.only_drains = True
         """It only takes away, or gives back what was taken: it may use the reserve."""
+        self.frees_segment = False
+        """It carries the rest out of a dead segment: it may use the reserve to the last byte."""
         self.only_removes = True
         """It holds nothing that a checkpoint does not: on a full disk one can stand for it."""
         self.plans: dict[str, Plan] = {}

@@ -218,7 +218,13 @@ class Log:
             self.sequence >= self.retry_rotation_at or not draft.only_removes
         ):
             self._rotate_or_stay()
-        if self._make_room(size, reserve=draft.only_drains):
+        room = self._make_room(size, reserve=draft.only_drains, last=draft.frees_segment)
+        if not room and not draft.only_removes and upkeep.drained(self):
+            # What fills the disk may be our own: records in the tail that were all taken.
+            self._rotate_or_stay()
+            self._keep_house()
+            room = self._make_room(size, reserve=draft.only_drains, last=draft.frees_segment)
+        if room:
             self._append(draft, genesis)
             if sync:
                 self.sync_tail()
@@ -309,11 +315,11 @@ class Log:
         except OSError as error:
             raise sync_error(self.tail.name, error) from error
 
-    def _make_room(self, size: int, *, reserve: bool) -> bool:
+    def _make_room(self, size: int, *, reserve: bool, last: bool = False) -> bool:
         if self.tail.has_room(size):
             return True
         with self.sorting_errors():
-            return self.tail.make_room(size, reserve=reserve)
+            return self.tail.make_room(size, reserve=reserve, last=last)
 
     def _commit_in_place(self, draft: Draft) -> None:
         """Commit removals on a full disk by overwriting a checkpoint copy, which needs no space."""

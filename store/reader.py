@@ -132,7 +132,7 @@ class Reader:
                 self._look_again(lookup, error)
 
     def get(self, name: str, counter: int) -> tuple[Key, bytes] | None:
-        """One retained record by its counter, or None if there is none. RangeGone as for `blocks`."""
+        """One retained record by its counter, or None. RangeGone as for `blocks`."""
         for block in self.blocks(name, counter, counter):
             return block.keys()[0], block.payloads()[0]
         return None

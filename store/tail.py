@@ -21,6 +21,8 @@ from store.segment import SegmentFile
 logger = logging.getLogger("store")
 
 PASSING_ERRNOS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+LAST_SHARE: Final = 4
+"""This share of the reserve is kept to the end: the space to start a segment once all is taken."""
 _FILL_PIECE: Final = bytes(64 << 10)
 
 
@@ -45,10 +47,11 @@ class Tail:
         """Whether `count` bytes fit and leave the reserve as it is."""
         return self.length + count + self._reserve <= self.filled and not self.closed
 
-    def make_room(self, count: int, *, reserve: bool) -> bool:
+    def make_room(self, count: int, *, reserve: bool, last: bool = False) -> bool:
         """Fill ahead so that `count` bytes fit; False if the disk is too full for that.
 
-        With `reserve` the reserve may be used, otherwise it must be left behind the frame.
+        With `reserve` the reserve may be used but for its last share, with `last` that share too;
+        otherwise all of it must be left behind the frame.
         """
         if self.closed:
             return False
@@ -61,7 +64,9 @@ class Tail:
         except OSError as error:
             if error.errno not in SPACE_ERRNOS:
                 raise
-        return self.filled >= (need if reserve else with_reserve)
+        if not reserve:
+            return self.filled >= with_reserve
+        return self.filled >= need + (0 if last else self._reserve // LAST_SHARE)
 
     def _fill_to(self, target: int) -> None:
         files, handle = self.file.files, self.file.handle

@@ -64,6 +64,10 @@ def rotate(log: Log) -> None:
     status = log.status
     log.fail()
     try:
+        if drained(log):
+            # The reserve is for removals; with nothing left to remove it may go first.
+            old.trim()
+            log.sync_tail()
         log.tail = new_segment(log)
     except OSError:
         log.status = status
@@ -75,6 +79,11 @@ def rotate(log: Log) -> None:
     log.state.emptied.add(old.file.number)
     retire(log, old)
     write_checkpoint(log)
+
+
+def drained(log: Log) -> bool:
+    """Whether no queue has a live record."""
+    return not any(segment.live_count for segment in log.state.segments.values())
 
 
 def new_segment(log: Log) -> Tail:
@@ -92,7 +101,7 @@ def new_segment(log: Log) -> Tail:
     file = log.directory.create_segment(header)
     try:
         tail = Tail(file, SEGMENT_HEADER_BYTES, log.options)
-        if not tail.make_room(0, reserve=False):
+        if not tail.make_room(0, reserve=False) and not drained(log):
             raise DiskFull(f"{log.path}: no space for another segment. Nothing was changed.")
         log.state.segments[header.number] = SegmentState(
             header.number, SEGMENT_HEADER_BYTES, header.first_sequence, header.created_at
@@ -281,7 +290,7 @@ def _carry_meta(log: Log, number: int) -> None:
                 draft.touch(queue)
         draft.set_states(_states_of(log, number, CARRY_BYTES - draft.size))
         # It may use the reserve: the segment that goes gives back more than this takes.
-        draft.only_drains = True
+        draft.only_drains = draft.frees_segment = True
         log.commit_frame(draft, sync=False)
 
 

@@ -1,7 +1,6 @@
 """The coverage command: `python -m tests.cover` measures branches of `store` and demands them all.
 
-The sweeps (exhaustive, stateful, damage, I/O and memory errors, fuzz) are left out: what they reach
-by chance, a test with a name must reach on purpose.
+The long sweeps are left out: what they reach by chance, a test with a name must reach on purpose.
 """
 
 from __future__ import annotations

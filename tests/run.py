@@ -87,7 +87,7 @@ def added_up(lines: list[str]) -> dict[str, dict[str, Figure]]:
 
 
 def _together(name: str, before: Figure | None, value: Figure) -> Figure:
-    if before is None or before == value and name in NO_COUNTS:
+    if before is None or (before == value and name in NO_COUNTS):
         return value
     if isinstance(before, str) or isinstance(value, str) or name in NO_COUNTS:
         parts = str(before).split(", ")

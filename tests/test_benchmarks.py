@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from benchmarks import store as benchmark
 from benchmarks.store import Row
 
 ROOT = Path(__file__).parents[1]
@@ -20,11 +23,11 @@ ROWS = [
     "scan to (offsets, buffer)",
     "disk bytes per payload byte, 100 × 100",
     "open, backlog of 2,000 in frames of 1",
-    "  more memory",
+    "  more memory, first take included",
     "open, backlog of 2,000 in frames of 1000",
-    "  more memory",
-    "open, 20 queues",
-    "  more memory",
+    "  more memory, first take included",
+    "open, backlog of 2,000 in 20 queues",
+    "  more memory, first take included",
 ]
 
 
@@ -51,3 +54,30 @@ def test_every_row_is_measured_and_nothing_is_left_behind(tmp_path: Path) -> Non
 def test_a_row_is_met_on_the_right_side_of_its_target() -> None:
     assert Row("", 2.0, "×", 1.0, True, "").met
     assert not Row("", 2.0, "×", 1.0, False, "").met
+
+
+@pytest.mark.parametrize(
+    ("target", "strict", "status"), [(1, True, 0), (3, True, 1), (3, False, 0)]
+)
+def test_a_missed_target_is_the_exit_status_only_where_that_is_asked_for(
+    target: float, strict: bool, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmark.Bench, "run", lambda _: [Row("", 2.0, "×", target, True, "")])
+    arguments = ["--quick", f"--directory={tmp_path}", *(["--strict"] if strict else [])]
+    assert benchmark.main(arguments) == status
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_store_that_could_not_be_filled_is_not_measured(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fill(path: str) -> None:
+        raise ValueError(f"no store in {path}")
+
+    with pytest.raises(RuntimeError, match="ended with status 1"):
+        benchmark._in_child(fill, str(tmp_path))
+    assert "ValueError: no store in" in capfd.readouterr().err
+
+
+def test_many_queues_hold_as_many_records_as_they_say(tmp_path: Path) -> None:
+    benchmark._many_queues(120, 20)(str(tmp_path / "store"))

@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from store.frames import BODY_BYTES_MAX
+from store.genesis import check_name
+from store.reader import UNWITNESSED_SECONDS
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
@@ -52,14 +56,24 @@ def test_every_python_block_runs_and_prints_what_its_comments_say(
     _, printed = shown
     for block, output in zip(fenced("python"), printed, strict=True):
         said = re.findall(r"print\(.*\)\s+# (.+)$", block, re.MULTILINE)
-        assert [line for line in said if line not in output.splitlines()] == []
-    assert printed[0] == "1 b'first'\n"
-    assert "b'second'" in printed[1]
+        assert said
+        assert output.splitlines() == [line for text in said for line in text.split(", then ")]
 
 
-@pytest.mark.parametrize(
-    "command", [line for line in commands() if line.startswith("python -m store")]
-)
+def test_every_python_block_may_be_run_again(shown: tuple[Path, list[str]]) -> None:
+    """A reader block shows one line for each commit by then, all of them the same."""
+    directory, printed = shown
+    for block, before in zip(fenced("python"), printed, strict=True):
+        again = run(["-c", block], directory)
+        assert set(again.splitlines()) == set(before.splitlines())
+
+
+def test_every_name_comes_from_the_package_itself() -> None:
+    imports = re.findall(r"^from (\S+) import", "".join(fenced("python")), re.MULTILINE)
+    assert set(imports) == {"store"}
+
+
+@pytest.mark.parametrize("command", [line for line in commands() if "-m store" in line])
 def test_every_store_command_runs_on_the_store_that_the_blocks_made(
     shown: tuple[Path, list[str]], command: str
 ) -> None:
@@ -70,16 +84,33 @@ def test_every_store_command_runs_on_the_store_that_the_blocks_made(
 
 def test_every_command_that_is_named_is_one_of_dev() -> None:
     """In the blocks and in the text; both name `./dev` alone and python's own modules."""
-    assert all(line.startswith(("./dev ", "python -m store ")) for line in commands())
+    assert all(line.startswith(("./dev ", ".venv/bin/python -m store ")) for line in commands())
     named = set(re.findall(r"\./dev ([a-z]+)", README))
-    known = set(re.findall(r"^    ([a-z]+)\)$", (ROOT / "dev").read_text(), re.MULTILINE))
+    script = (ROOT / "dev").read_text()
+    known = set(re.findall(r"^    ([a-z]+)(?: \| .*)?\)", script, re.MULTILINE))
     assert named
     assert named <= known
     assert os.access(ROOT / "dev", os.X_OK)
-    assert "--deep" in (ROOT / "tests" / "run.py").read_text()
+    options = set(re.findall(r"\./dev test (--\w+)", README))
+    run_py = (ROOT / "tests" / "run.py").read_text()
+    assert options == {"--deep", "--figures"}
+    assert all(f'"{option}"' in run_py for option in options)
 
 
-def test_every_file_of_the_documentation_that_is_linked_is_there() -> None:
-    links = re.findall(r"\]\((docs/[^)#]+)", README)
-    assert links
-    assert [link for link in links if not (ROOT / link).is_file()] == []
+def test_every_link_leads_to_a_file() -> None:
+    """Also to the figures, unless this very run is about to write them."""
+    links = set(re.findall(r"\]\((?!https?:)([^)#]+)", README))
+    assert "RELIABILITY.json" in links
+    if os.environ.get("FIFOQ_WRITES_FIGURES"):
+        links.remove("RELIABILITY.json")
+    assert sorted(link for link in links if not (ROOT / link).is_file()) == []
+
+
+def test_the_limits_that_are_told_are_those_of_the_code() -> None:
+    assert f"at most {BODY_BYTES_MAX >> 20} MiB" in README
+    assert f"about {UNWITNESSED_SECONDS * 1000:.0f} ms" in README
+    rule = README[README.index("**Names**") :].partition("\n- ")[0]
+    examples = re.findall(r"`([^`]+)`", rule.rpartition(":")[2])
+    assert len(examples) == 3
+    for name in examples:
+        assert check_name(name)

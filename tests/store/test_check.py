@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from store import CorruptionError, FormatError, Log, open_log
-from store.__main__ import main
-from store.blocks import encode_records
-from store.check import check_store
+from store.__main__ import main, shortened
+from store.blocks import RECORD_WEIGHT, encode_records
+from store.check import ROUNDS_MAX, Damage, Report, check_store
 from store.checksum import CRC32C, check_function, segment_seed
 from store.frames import encode_frame
 from store.genesis import Genesis, encode_genesis
@@ -155,9 +155,146 @@ def test_a_sealed_segment_that_is_missing_is_told_by_its_counters(
 ) -> None:
     files.unlink(files.open_dir(PATH), segment_name(2))
     report = check_store(PATH, files=files, clock=ManualClock())
-    assert report.warnings == [f"{segment_name(2)}: reclaimed while it was checked"]
+    assert report.warnings == []
+    assert report.damage == [Damage(segment_name(2), 0, 0, "the segment is missing")]
     assert report.missing == {"orders": [(4, 6)], "audit": [(2, 2)]}
-    assert not report.sound
+
+
+def test_a_missing_segment_without_records_is_damage(log: Log, files: SimFiles) -> None:
+    """It was called sound, and opening refused it."""
+    set_state(log, "alice", RECORD)
+    log.rotate()
+    log.put("orders", [b"a"])
+    log.close()
+    files.unlink(files.open_dir(PATH), segment_name(1))
+    report = check_store(PATH, files=files, clock=ManualClock())
+    assert report.damage == [Damage(segment_name(1), 0, 0, "the segment is missing")]
+    assert report.missing == {}
+
+
+def test_a_missing_segment_of_a_store_that_cannot_be_read_is_told_beside_the_rest(
+    store: Log, files: SimFiles
+) -> None:
+    last = max(store.state.segments)
+    for number in (2, last):
+        files.unlink(files.open_dir(PATH), segment_name(number))
+    report = check_store(PATH, files=files, clock=ManualClock())
+    assert [(damage.file, damage.reason) for damage in report.damage] == [
+        (segment_name(last), "the segment is missing"),
+        (segment_name(2), "the segment is missing"),
+    ]
+    assert report.missing == {"orders": [(4, 6)], "audit": [(2, 2)]}
+
+
+def test_a_segment_that_is_reclaimed_during_the_check_is_no_damage(
+    log: Log, files: SimFiles
+) -> None:
+    """What the owner took and reclaimed meanwhile was called missing."""
+    for number in range(3):
+        log.put("orders", [b"%d" % number])
+        log.rotate()
+    log.seal()
+
+    def take(done: int, total: int) -> None:
+        if 2 in log.state.segments:
+            log.take("orders", 2)
+            log.seal()
+
+    report = check_store(PATH, files=files, clock=ManualClock(), progress=take)
+    assert report.sound
+    assert report.warnings == [f"{segment_name(2)}: reclaimed while it was checked"]
+    assert 2 not in log.state.segments
+
+
+def test_records_that_are_compacted_during_the_check_are_found_where_they_went(
+    log: Log, files: SimFiles
+) -> None:
+    for _ in range(3):
+        log.put("orders", [b"x" * 3000] * 5)
+        log.rotate()
+    log.seal()
+
+    def compact(done: int, total: int) -> None:
+        if 2 in log.state.segments:
+            draft = log.draft()
+            draft.remove(log.queue("orders"), [(7, 9, 3 * (3000 + RECORD_WEIGHT))])
+            log.commit(draft)
+            while log.compact():
+                pass
+            log.seal()
+
+    report = check_store(PATH, files=files, clock=ManualClock(), progress=compact)
+    assert report.sound
+    assert 2 not in log.state.segments
+    assert [segment.records for segment in report.segments] == [5, 5, 2]
+
+
+def test_a_check_beside_an_owner_that_always_reclaims_comes_to_an_end(
+    log: Log, files: SimFiles
+) -> None:
+    for _ in range(3):
+        log.put("orders", [b"x"])
+        log.rotate()
+    log.seal()
+
+    def run_ahead(done: int, total: int) -> None:
+        log.take("orders", 2)
+        for _ in range(2):
+            log.put("orders", [b"x"])
+            log.rotate()
+        log.seal()
+
+    report = check_store(PATH, files=files, clock=ManualClock(), progress=run_ahead)
+    assert report.sound
+    assert "the owner reclaims faster than this reads: counters not compared" in report.warnings
+    assert len(report.warnings) >= ROUNDS_MAX
+
+
+@pytest.mark.parametrize("frames", [0, 1])
+def test_torn_bytes_and_the_frames_among_them_are_counted(
+    log: Log, open_store: OpenStore, files: SimFiles, frames: int
+) -> None:
+    for _ in range(frames):
+        log.put("orders", [RECORD])
+    start = log.tail.length
+    log.put("orders", [b"torn"])
+    log.release()
+    flip(files, 1, start + 60)
+    torn_bytes = log.tail.length - start
+    reports = [check_store(PATH, files=files, clock=ManualClock())]
+    if frames:
+        reports.append(_reopened(open_store))
+    for report in reports:
+        assert report.sound
+        (told,) = [segment for segment in report.segments if segment.number == 1]
+        assert (told.frames, told.orphan_frames) == (frames, 1)
+        assert torn_bytes - 8 < told.torn_bytes <= torn_bytes
+        assert report.warnings == [
+            f"{segment_name(1)}: {told.torn_bytes} bytes from byte {start} on belong to no commit "
+            f"(frame headers among them: 1): torn by a crash, or being written"
+        ]
+
+
+def _reopened(open_store: OpenStore) -> Report:
+    """The report on the store after it was opened again and closed."""
+    log = open_store()
+    log.put("orders", [b"next"])
+    log.close()
+    return check_store(PATH, files=log.directory.files, clock=ManualClock())
+
+
+def test_commits_that_nothing_calls_durable_yet_are_not_torn(log: Log, files: SimFiles) -> None:
+    log.put("orders", [RECORD])
+    log.rotate()
+    log.put("orders", [RECORD])
+    log.seal()
+
+    def put(done: int, total: int) -> None:
+        log.put("orders", [b"new"])
+
+    report = check_store(PATH, files=files, clock=ManualClock(), progress=put)
+    assert report.sound
+    assert report.warnings == []
 
 
 def test_a_last_segment_that_is_missing_is_damage_and_its_counters_are_told(
@@ -565,10 +702,51 @@ def test_check_and_show_tell_a_sound_store_by_words_and_status(
     assert "sound" in capsys.readouterr().out
     assert main(["check", path, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["sound"] is True
-    assert main(["show", path]) == 0
-    assert '"queueSize": 2' in capsys.readouterr().out
     assert main(["show", path, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["queues"]["orders"]["nextCounter"] == 3
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["queues"]["orders"]["nextCounter"] == 3
+    (segment,) = shown["segments"]
+    assert segment["number"] == 1
+    assert segment["bytes"] == (Path(path) / segment_name(1)).stat().st_size
+    assert (segment["records"], segment["live"]) == (2, 2)
+
+
+def test_show_prints_a_line_for_each_queue_within_80_columns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "store")
+    long_name = "audit/" + "x" * 64 + ".dlq"
+    with open_log(path, clock=ManualClock()) as log:
+        log.put("orders", [b"a", b"b"])
+        log.take("orders")
+        log.put(long_name, [b"x"] * 123_456)
+        draft = log.draft()
+        draft.configure(log.queue("idle"), b"{}")
+        log.commit(draft)
+    size = (Path(path) / segment_name(1)).stat().st_size
+    assert main(["show", path]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{path}: 1 segment, {size} bytes"
+    assert lines[1].split() == ["segment", "bytes", "records", "live"]
+    assert lines[2].split() == ["1", str(size), "123458", "123457"]
+    assert lines[3] == "3 queues"
+    titles = " ".join(lines[4].split())
+    assert titles == "queue size bytes puts takes next high low last put"
+    name, cells = " ".join(lines[5].split()).split(" ", 1)
+    assert name.endswith("…")
+    assert long_name.startswith(name[:-1])
+    assert cells == "123k 123k 123k 0 123k 123k 123k 2023-11-14T22:13:20Z"
+    assert lines[6].split() == ["idle", "0", "0", "0", "0", "1", "-", "-", "never"]
+    assert " ".join(lines[7].split()) == "orders 1 1 2 1 3 2 1 2023-11-14T22:13:20Z"
+    assert max(map(len, lines[1:])) <= 80
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(99_999, "99999"), (100_000, "100k"), (999_999, "999k"), (1_000_000, "1M"), (2**63, "9E")],
+)
+def test_large_numbers_are_shown_rounded_down(number: int, text: str) -> None:
+    assert shortened(number) == text
 
 
 def test_check_tells_damage_by_place_and_status_one(
@@ -613,6 +791,10 @@ def test_show_of_a_damaged_store_is_status_one(
     segment.write_bytes(data)
     assert main(["show", str(path)]) == 1
     assert "Nothing was changed" in capsys.readouterr().err
+    assert main(["show", str(path), "--json"]) == 1
+    captured = capsys.readouterr()
+    assert "Nothing was changed" in json.loads(captured.out)["error"]
+    assert not captured.err
 
 
 def test_progress_is_shown_only_on_a_terminal(
@@ -651,6 +833,8 @@ def test_a_file_that_cannot_be_read_is_status_two_without_a_traceback(
     (path / segment_name(1)).mkdir()
     assert main(["check", str(path)]) == 2
     assert "Check that it is a directory of regular files" in capsys.readouterr().err
+    assert main(["check", str(path), "--json"]) == 2
+    assert "regular files" in json.loads(capsys.readouterr().out)["error"]
 
 
 def test_no_store_is_status_two_by_either_verb(
@@ -659,6 +843,8 @@ def test_no_store_is_status_two_by_either_verb(
     for verb in ("check", "show"):
         assert main([verb, str(tmp_path)]) == 2
         assert "there is no store here" in capsys.readouterr().err
+        assert main([verb, str(tmp_path), "--json"]) == 2
+        assert "there is no store here" in json.loads(capsys.readouterr().out)["error"]
 
 
 def test_the_module_runs_as_a_program(
@@ -676,4 +862,4 @@ def test_the_module_runs_as_a_program(
     finally:
         signal.signal(signal.SIGPIPE, pipe)
     assert caught.value.code == 0
-    assert "queue orders" in capsys.readouterr().out
+    assert " orders" in capsys.readouterr().out

@@ -93,6 +93,29 @@ def test_a_copy_that_outgrew_its_room_gets_half_as_much_again(log: Log, files: S
     assert len(files.content(f"{PATH}/checkpoint.a")) == size + size // 2 + SLACK_BYTES
 
 
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_room_that_cannot_be_held_is_done_without_unless_the_disk_fails(
+    log: Log, open_store: OpenStore, files: SimFiles, error: int
+) -> None:
+    for number in range(30):
+        log.put(f"queue-{number}", [b"a"])
+
+    def fail(index: int, name: str, args: tuple[object, ...]) -> None:
+        if name == "pwrite" and isinstance(args[1], bytes) and not any(args[1]):
+            raise OSError(error, "as the test wants it")
+
+    files.before_op = fail
+    if error == errno.EIO:
+        with pytest.raises(DurabilityError):
+            log.checkpoint()
+    else:
+        log.checkpoint()
+    files.before_op = None
+    assert log.status is (Status.FAILED if error == errno.EIO else Status.OPEN)
+    log.close()
+    assert len(open_store().state.queues) == 30
+
+
 def test_a_failed_sync_leaves_the_other_copy_the_newest(
     log: Log, open_store: OpenStore, files: SimFiles
 ) -> None:

@@ -251,6 +251,19 @@ def test_a_full_disk_comes_back_by_draining_although_another_queue_is_idle(
     assert log.queue("idle").genesis.next_counter == 2
 
 
+def test_a_disk_that_one_segment_filled_takes_puts_again_once_it_is_drained(
+    clock: ManualClock,
+) -> None:
+    """Everything was taken, yet the tail kept its dead records and every put was refused."""
+    options = LogOptions(fill_bytes=512, reserve_bytes=4096, segment_bytes=64 << 10)
+    for capacity in (40 << 10, 60 << 10):
+        log = open_log(PATH, files=SimFiles(capacity=capacity), clock=clock, options=options)
+        for _ in range(3):
+            count = fill_disk(log, 500)
+            assert count > 10
+            assert sum(len(log.take("orders")) for _ in range(count)) == count
+
+
 def test_takes_go_on_when_the_checkpoint_nearly_fills_its_file(clock: ManualClock) -> None:
     for extra in range(0, 3000, 50):
         log = open_log(PATH, files=SimFiles(capacity=40 << 10), clock=clock, options=SMALL_SEGMENTS)

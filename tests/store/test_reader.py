@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from itertools import islice
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from store import (
     AccessError,
     CorruptionError,
+    DiskFull,
     FormatError,
     Log,
     RangeGone,
@@ -220,10 +223,118 @@ def test_what_was_reclaimed_is_an_error_that_names_the_oldest_record_left(
         payloads(reader, first=2)
     assert (caught.value.wanted, caught.value.oldest) == (2, 4)
     assert str(caught.value) == (
-        "queue 'orders': counter 2 was reclaimed by the owner; the oldest record still there is 4. "
-        "Nothing was read. Start at 4 or later."
+        "queue 'orders': counter 2 was reclaimed by the owner; the next one that is still there is "
+        "4. Nothing was read. Start at 4 or later."
     )
     assert payloads(reader) == [b"fourth"]
+
+
+@pytest.fixture
+def three_segments(log: Log, clock: ManualClock) -> Log:
+    """Records 1 to 15, five to a segment, a second apart."""
+    for _ in range(3):
+        clock.advance(seconds=1)
+        log.put("orders", [b"x" * 3000] * 5)
+        log.rotate()
+    log.seal()
+    return log
+
+
+def remove_the_middle(log: Log) -> None:
+    """Let the owner reclaim the second segment, 6 to 10."""
+    draft = log.draft()
+    draft.remove(log.queue("orders"), [(6, 10, 5 * (3000 + RECORD_WEIGHT))])
+    log.commit(draft)
+    log.seal()
+    assert sorted(log.state.segments) == [1, 3, 4]
+
+
+def test_a_first_counter_in_a_reclaimed_middle_segment_is_gone(
+    three_segments: Log, files: SimFiles, clock: ManualClock
+) -> None:
+    """It was passed over in silence: only what lay before the oldest record was told."""
+    remove_the_middle(three_segments)
+    reader = Reader(PATH, files=files, clock=clock)
+    with pytest.raises(RangeGone) as caught:
+        payloads(reader, first=7)
+    assert (caught.value.wanted, caught.value.oldest) == (7, 11)
+    with pytest.raises(RangeGone):
+        reader.get("orders", 10)
+    assert len(payloads(reader)) == 10
+    assert len(payloads(reader, first=11)) == 5
+    assert [b.first for b in reader.blocks("orders", 7, removed=False)] == [11]
+    assert payloads(reader, first=16) == []
+
+
+def test_what_is_reclaimed_behind_the_last_record_there_is_gone_too(
+    log: Log, reader: Reader
+) -> None:
+    log.put("orders", [b"second"])
+    log.rotate()
+    log.take("orders", 2)
+    log.put("audit", [b"a"])
+    log.seal()
+    reader.refresh()
+    with pytest.raises(RangeGone) as caught:
+        reader.get("orders", 2)
+    assert caught.value.oldest == 3
+
+
+def test_what_is_reclaimed_during_a_scan_is_told_by_it(
+    three_segments: Log, files: SimFiles, clock: ManualClock
+) -> None:
+    reader = Reader(PATH, files=files, clock=clock)
+    scan = reader.blocks("orders")
+    assert next(scan).last == 5
+    remove_the_middle(three_segments)
+    with pytest.raises(RangeGone) as caught:
+        next(scan)
+    assert (caught.value.wanted, caught.value.oldest) == (6, 11)
+
+
+def test_a_scan_from_the_oldest_record_does_not_mind_that_it_is_reclaimed(
+    three_segments: Log, files: SimFiles, clock: ManualClock
+) -> None:
+    reader = Reader(PATH, files=files, clock=clock)
+    three_segments.take("orders", 5)
+    three_segments.seal()
+    assert [block.first for block in reader.blocks("orders")] == [6, 11]
+
+
+def test_follow_passes_over_counters_that_a_crash_skipped(
+    open_store: OpenStore, reader: Reader, log: Log
+) -> None:
+    """Counters that were never used are not reclaimed, and no reason to stop."""
+    log.put("orders", [b"second"], sync=False)
+    log.seal()
+    stream = reader.follow("orders")
+    assert [block.payloads() for block in islice(stream, 2)] == [[b"first"], [b"second"]]
+    log.release()
+    again = open_store()
+    (counter,) = again.put("orders", [b"third"])
+    again.seal()
+    assert counter > 3
+    assert next(stream).payloads() == [b"third"]
+
+
+def test_follow_tells_what_was_reclaimed_while_it_was_away(
+    three_segments: Log, files: SimFiles, clock: ManualClock
+) -> None:
+    log = three_segments
+    reader = Reader(PATH, files=files, clock=clock)
+    stream = reader.follow("orders", 11)
+    assert next(stream).last == 15
+    for _ in range(3):
+        log.put("orders", [b"x"] * 5)
+        log.rotate()
+    log.take("orders", 20)
+    log.put("orders", [b"y"])
+    log.seal()
+    with pytest.raises(RangeGone) as caught:
+        next(stream)
+    assert (caught.value.wanted, caught.value.oldest) == (16, 21)
+    with pytest.raises(RangeGone):
+        next(reader.follow("orders", 2))
 
 
 def test_a_reader_in_the_middle_of_a_scan_survives_compaction(log: Log, reader: Reader) -> None:
@@ -372,6 +483,76 @@ def test_a_missing_segment_is_corruption_after_looking_again(
     assert caught.value.path == f"{PATH}/{segment_name(1)}"
     assert caught.value.reason == "the segment is missing"
     assert len(clock.naps) == LOAD_TRIES_MAX - 1
+
+
+def test_a_segment_that_is_missing_is_told_by_whatever_needs_it(
+    three_segments: Log, files: SimFiles, clock: ManualClock
+) -> None:
+    """Readings went round for ever, since the end of the log could still be read."""
+    three_segments.close()
+    files.unlink(files.open_dir(PATH), segment_name(2))
+    reader = Reader(PATH, files=files, clock=clock)
+    assert len(list(reader.blocks("orders", 1, 5))) == 1
+    assert len(payloads(reader, first=11)) == 5
+    readings: list[Callable[[], object]] = [
+        lambda: payloads(reader),
+        lambda: reader.get("orders", 7),
+        lambda: list(reader.blocks("orders", removed=False)),
+        lambda: reader.seek("orders", three_segments.state.segments[2].last_time),
+    ]
+    for reading in readings:
+        clock.naps.clear()
+        with pytest.raises(CorruptionError) as caught:
+            reading()
+        assert caught.value.path == f"{PATH}/{segment_name(2)}"
+        assert (caught.value.offset, caught.value.reason) == (0, "the segment is missing")
+        assert len(clock.naps) == LOAD_TRIES_MAX
+
+
+def rotate_without_space(log: Log, files: SimFiles, reader: Reader) -> None:
+    """Begin a segment, show it to the reader, and take it back for want of space."""
+
+    def refresh(index: int, name: str, args: tuple[object, ...]) -> None:
+        if name == "sync_dir":
+            files.before_op = None
+            reader.refresh()
+            files.before_op = refuse
+
+    def refuse(index: int, name: str, args: tuple[object, ...]) -> None:
+        if name == "pwrite":
+            files.before_op = None
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    files.before_op = refresh
+    with pytest.raises(DiskFull):
+        log.rotate()
+
+
+def test_a_segment_that_was_taken_back_is_forgotten_by_a_reader_that_saw_it(
+    log: Log, reader: Reader, files: SimFiles
+) -> None:
+    rotate_without_space(log, files, reader)
+    log.put("orders", [b"second"])
+    log.seal()
+    assert reader.refresh()
+    assert payloads(reader) == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("header_damaged", [True, False])
+def test_a_segment_made_in_place_of_one_that_was_taken_back_is_read(
+    log: Log, reader: Reader, files: SimFiles, header_damaged: bool
+) -> None:
+    """The reader stood at the start of the first one and called the second one damaged."""
+    rotate_without_space(log, files, reader)
+    log.put("orders", [b"second"])
+    log.rotate()
+    log.put("orders", [b"third"])
+    log.put("orders", [b"fourth"])
+    log.seal()
+    if header_damaged:
+        files.flip_bit(f"{PATH}/{segment_name(2)}", offset=20, bit=0)
+    assert reader.refresh()
+    assert payloads(reader) == [b"first", b"second", b"third", b"fourth"]
 
 
 def test_a_closed_reader_refuses_and_may_be_closed_twice(reader: Reader) -> None:

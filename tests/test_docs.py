@@ -1,0 +1,76 @@
+"""The documentation: links lead somewhere, and what pages say about names and tests holds."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import store
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+GUARANTEES = (ROOT / "docs/reference/guarantees.md").read_text()
+REFERENCE = (ROOT / "docs/reference/store.md").read_text()
+CLAUSES = [f"C{number}" for number in range(1, 15)]
+
+
+def clauses() -> dict[str, str]:
+    """Each clause of the guarantees by its number."""
+    parts = re.split(r"^## ", GUARANTEES, flags=re.MULTILINE)[1:]
+    return {part.partition(":")[0]: part for part in parts if re.match(r"C\d+:", part)}
+
+
+def named_tests(text: str) -> list[str]:
+    return re.findall(r"`(tests/[\w/]+\.py(?:::\w+)?)`", text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+    assert [link for link in links if not (page.parent / link).is_file()] == []
+
+
+def test_every_page_but_the_first_is_linked_from_another() -> None:
+    linked = {
+        (source.parent / link).resolve()
+        for source in [ROOT / "README.md", *PAGES]
+        for link in re.findall(r"\]\((?!https?:)([^)#]+)", source.read_text())
+    }
+    assert [page.name for page in PAGES if page not in linked] == []
+
+
+def test_every_clause_names_its_tests_or_says_that_it_comes_with_the_queue() -> None:
+    assert list(clauses()) == CLAUSES
+    for number, text in clauses().items():
+        assert "\nTests: " in text or "With the queue" in text, number
+
+
+@pytest.mark.parametrize("name", sorted(set(named_tests(GUARANTEES))))
+def test_every_test_that_the_guarantees_name_exists(name: str) -> None:
+    path, _, function = name.partition("::")
+    text = (ROOT / path).read_text()
+    assert re.search(rf"def {function or 'test_'}", text), name
+    if function:
+        assert re.search(rf"def {function}\(", text), name
+
+
+def test_whatever_the_guarantees_quote_as_a_test_is_one() -> None:
+    """A name that is cut in two, or spelled otherwise, would escape the test above."""
+    said = re.findall(r"tests/[^`\s,]*", GUARANTEES)
+    known = [*named_tests(GUARANTEES)]
+    assert sorted(said) == sorted(known)
+
+
+def test_the_reference_lists_every_public_name_once_and_no_other() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", REFERENCE, re.MULTILINE)
+    assert sorted(rows) == sorted(store.__all__)
+
+
+def test_the_methods_that_the_reference_names_are_there() -> None:
+    for owner in ("Log", "Draft", "Reader", "RecordBlock"):
+        (row,) = re.findall(rf"^\| `{owner}` \| (.+) \|$", REFERENCE, re.MULTILINE)
+        methods = set(re.findall(r"`(\w+)(?:\(\))?`", row)) - {"Log"}
+        assert methods
+        assert [name for name in methods if not hasattr(getattr(store, owner), name)] == []
