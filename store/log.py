@@ -617,11 +617,6 @@ class Log:
                 finally:
                     self.directory.close()
 
-    def __del__(self) -> None:
-        if self.status in (Status.NEW, _OPEN, _FAILED):
-            # Nobody can close it any more; the owner lock must not outlive it.
-            self.release()
-
     def _after_fork(self) -> None:
         if self.status is not _CLOSED:
             self.status = _FORKED

@@ -250,9 +250,9 @@ FAILURES: Final = (
 SPACE: Final = (
     Mutant(
         "puts use the space held for removals",
-        "log",
-        "reserve=draft.only_drains",
-        "reserve=True",
+        "tail",
+        "        if not reserve:\n            return self.filled >= with_reserve\n",
+        "",
         (FULL_DISK,),
     ),
     Mutant(
@@ -265,8 +265,8 @@ SPACE: Final = (
     Mutant(
         "a new segment is taken without its reserve",
         "upkeep",
-        "        if not tail.make_room(0, reserve=False):\n",
-        "        if False:\n",
+        "        if not tail.make_room(0, reserve=False)",
+        "        if not tail.make_room(0, reserve=False) and log.sequence < 0",
         (HOLES,),
     ),
     Mutant(
@@ -506,13 +506,6 @@ UPKEEP: Final = (
         "upkeep",
         "    if attempted:\n",
         "    if not counters:\n",
-        (HOLES,),
-    ),
-    Mutant(
-        "a configuration is not carried out of a dying segment",
-        "upkeep",
-        "            draft.configure(queue, queue.configuration)\n",
-        "            draft.touch(queue)\n",
         (HOLES,),
     ),
     Mutant(

@@ -222,15 +222,6 @@ def test_a_path_object_is_a_path_and_nonsense_is_none(tmp_path: Path) -> None:
             open_log(wrong)
 
 
-def test_a_log_that_nobody_can_close_any_more_lets_the_store_go(tmp_path: Path) -> None:
-    path = str(tmp_path / "store")
-    log = open_log(path)
-    log.put("orders", [b"a"])
-    del log
-    with open_log(path) as again:
-        assert counters(again) == [1]
-
-
 # A full disk and damage, with several segments.
 
 

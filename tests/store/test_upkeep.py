@@ -308,6 +308,28 @@ def test_carrying_that_finds_no_space_is_tried_again_after_the_next_commit(
     assert log.state_of("alice") == RECORD
 
 
+def test_upkeep_that_is_put_off_again_for_the_same_reason_is_told_once(
+    log: Log, files: SimFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A full disk that drains record by record would tell the same after each of them."""
+    set_states(log, ("alice", RECORD))
+    log.put("orders", [RECORD])
+    log.rotate()
+    log.put("other", [b"a", b"b"])
+
+    def refuse_growth(index: int, name: str, args: tuple[object, ...]) -> None:
+        if name == "pwrite" and isinstance(args[1], bytes) and not any(args[1]):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    files.before_op = refuse_growth
+    log.take("orders")
+    log.take("other")
+    log.take("other")
+    files.before_op = None
+    assert caplog.text.count("upkeep put off") == 1
+    assert 1 in segments(log)
+
+
 def test_reclaiming_that_was_put_off_is_made_up_for_after_a_reopen(
     log: Log, files: SimFiles, open_store: OpenStore, caplog: pytest.LogCaptureFixture
 ) -> None:
