@@ -44,6 +44,9 @@ JSON_GROWTH = 6
 """Of one byte: a control character is written with six."""
 
 
+_NOT_A_LIST = (bytes, bytearray, memoryview, str)
+
+
 class Plan:
     """A queue's genesis after the commit, and what leads there."""
 
@@ -179,7 +182,7 @@ class Draft:
         """
         plan = self._plan(queue)
         genesis = plan.genesis
-        if isinstance(payloads, bytes | bytearray | memoryview | str):
+        if isinstance(payloads, _NOT_A_LIST):
             raise TypeError(f"payloads is a list of bytes, not {type(payloads).__name__}")
         count = len(payloads)
         if first is None:

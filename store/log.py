@@ -241,15 +241,13 @@ class Log:
 
     def _cover_counters(self, draft: Draft) -> bool:
         """Reserve counters ahead where a commit without a sync would show uncovered ones."""
-        uncovered = [
-            plan
-            for plan in draft.plans.values()
-            if plan.puts and plan.genesis.next_counter - 1 > plan.queue.reserved_durable
-        ]
-        for plan in uncovered:
-            upto = min(plan.genesis.next_counter + RESERVED_COUNTERS, COUNTER_MAX)
-            plan.genesis.reserved_upto = upto
-        return bool(uncovered)
+        uncovered = False
+        for plan in draft.plans.values():
+            shown = plan.genesis.next_counter
+            if plan.puts and shown - 1 > plan.queue.reserved_durable:
+                plan.genesis.reserved_upto = min(shown + RESERVED_COUNTERS, COUNTER_MAX)
+                uncovered = True
+        return uncovered
 
     def _append(self, draft: Draft, genesis: bytes) -> None:
         sequence = self.sequence + 1
@@ -268,7 +266,8 @@ class Log:
             place.record_frame_bytes += len(frame)
         if index is not None:
             index.length = tail.length
-        self._covering.update(plan.queue for plan in draft.plans.values())
+        for plan in draft.plans.values():
+            self._covering.add(plan.queue)
         self.state.unlogged.clear()
         self.since_checkpoint += len(frame)
         self._sealed = False
@@ -524,6 +523,7 @@ class Log:
         try:
             with self.sorting_errors():
                 upkeep.keep_house(self)
+            self._put_off = ""
         except FifoqError as error:
             if str(error) != self._put_off:
                 logger.warning("%s: upkeep put off: %s", self.path, error)

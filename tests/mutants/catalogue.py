@@ -549,8 +549,7 @@ RECOVERY: Final = (
     Mutant(
         "a full scan does not settle the segments",
         "recovery",
-        "    for number in names.segments:\n"
-        "        _settle(directory, segment_name(number))\n",
+        "    for number in names.segments:\n        _settle(directory, segment_name(number))\n",
         "    pass\n",
         (HOLES,),
     ),
