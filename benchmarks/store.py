@@ -358,7 +358,7 @@ _SEED = segment_seed(_CHECK, bytes(16), 1)
 _GENESIS = Genesis("orders")
 
 
-def _encode(payloads: list[bytes]) -> bytearray:
+def _encode(payloads: list[bytes]) -> bytes:
     parts, _ = encode_records(payloads, queue=0, first=1, time=1)
     frame, _ = encode_frame(
         parts,

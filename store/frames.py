@@ -42,7 +42,10 @@ ALGORITHM_AT: Final = 12
 
 _SEGMENT = struct.Struct("<8sHHB3x16sQQQQQII")
 _HEADER = struct.Struct("<4sIQQIHHII")
+_HEAD = struct.Struct("<4sIQQIHHI")
+"""A frame header without its checksum."""
 _U32 = struct.Struct("<I")
+_PADS: Final = tuple(bytes(count) for count in range(ALIGNMENT))
 SEGMENT_HEADER_BYTES: Final = _SEGMENT.size
 FRAME_HEADER_BYTES: Final = _HEADER.size
 TRAILER_BYTES: Final = _U32.size
@@ -155,19 +158,14 @@ def encode_frame(
     check: Check,
     seed: int,
     offset: int,
-) -> tuple[bytearray, int]:
+) -> tuple[bytes, int]:
     """Assemble one frame for `offset` of the segment with that seed.
 
     Returns the bytes and the body checksum, which the next frame carries as `previous`.
-    Payloads are copied once, here.
     """
-    body_bytes = sum(map(len, parts)) + len(genesis)
-    end = FRAME_HEADER_BYTES + body_bytes
-    tail = bytes(frame_bytes(body_bytes) - end)
-    frame = bytearray().join((bytes(FRAME_HEADER_BYTES), *parts, genesis, tail))
-    _HEADER.pack_into(
-        frame,
-        0,
+    body = b"".join((*parts, genesis))
+    body_bytes = len(body)
+    head = _HEAD.pack(
         FRAME_MAGIC,
         body_bytes,
         sequence,
@@ -176,13 +174,18 @@ def encode_frame(
         flags,
         block_count,
         len(genesis),
-        0,
     )
-    with memoryview(frame) as view:
-        header_checksum = check(view[: FRAME_HEADER_BYTES - 4], place_seed(check, seed, offset))
-        body_checksum = check(view[FRAME_HEADER_BYTES:end], header_checksum)
-    _U32.pack_into(frame, FRAME_HEADER_BYTES - 4, header_checksum)
-    _U32.pack_into(frame, end, body_checksum)
+    header_checksum = check(head, place_seed(check, seed, offset))
+    body_checksum = check(body, header_checksum)
+    frame = b"".join(
+        (
+            head,
+            _U32.pack(header_checksum),
+            body,
+            _U32.pack(body_checksum),
+            _PADS[-(body_bytes + TRAILER_BYTES) % ALIGNMENT],
+        )
+    )
     return frame, body_checksum
 
 
