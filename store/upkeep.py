@@ -30,7 +30,7 @@ CHECKPOINT_RATIO: Final = 4
 """A checkpoint is due only after this many times its own size of log."""
 CARRY_BYTES: Final = 4 << 20
 """About how much of a segment's newest entries one commit carries forward."""
-UNSYNCED_FACTOR: Final = 16
+UNSYNCED_FACTOR: Final = 32
 """How much longer a checkpoint is put off while commits are not synced."""
 _NANOSECONDS: Final = 1_000_000_000
 
