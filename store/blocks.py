@@ -67,6 +67,10 @@ ORDERING_KEY: Final = 64
 _U64_COLUMNS: Final = (COUNTERS, DELIVER_AT, EXPIRES_AT)
 _BYTES_COLUMNS: Final = (HEADERS, DEDUP_ID, ORDERING_KEY)
 _COLUMNS_KNOWN: Final = 127
+OPTIONAL_COLUMNS: Final = frozenset((2, 4, 8, 16, 32, 64))
+"""The columns that a caller may give; counters are the log's own."""
+STATE_WEIGHT: Final = 16
+"""What a state entry weighs beside its name and value when live bytes are estimated."""
 
 RECORD_WEIGHT: Final = 16
 """What a record weighs beside its payload when live bytes are estimated."""
@@ -84,6 +88,11 @@ assert array("I").itemsize == 4
 assert array("Q").itemsize == 8
 
 Column = Sequence[int] | Sequence[bytes]
+
+
+def state_weight(name: str, value: bytes | None) -> int:
+    """What a state entry weighs in the estimate of live bytes."""
+    return STATE_WEIGHT + len(name) + len(value or b"")
 
 
 def records_weight(payload_bytes: int, count: int) -> int:
@@ -116,7 +125,7 @@ def encode_records(
             f"a commit of {payload_bytes} bytes is over the limit of {BODY_BYTES_MAX}, columns and "
             f"metadata included. Nothing was stored. Put fewer or smaller records at once."
         )
-    offsets = _end_offsets(list(map(len, payloads)))
+    offsets = _end_offsets(list(map(len, payloads)), payload_bytes)
     parts: list[Buffer] = [b"", offsets, _PADS[len(offsets) % 8]]
     width = _add_times(parts, time, times)
     detail = 0
@@ -163,10 +172,13 @@ def encode_state(entries: Sequence[tuple[str, bytes | None]], *, time: int) -> l
     return parts
 
 
-def _end_offsets(lengths: list[int]) -> bytes:
+def _end_offsets(lengths: list[int], total: int) -> bytes:
     """0 and the end of each payload, packed. Batches of one length, which are common, are kept."""
     count, first = len(lengths), lengths[0]
-    if lengths.count(first) == count:
+    even = lengths.count(first) == count
+    if total != (count * first if even else sum(lengths)):
+        raise TypeError("a payload is a view of items larger than a byte; cast it to bytes")
+    if even:
         return _even_offsets(count, first)
     return struct.pack(f"<{count + 1}i", 0, *accumulate(lengths))
 

@@ -8,11 +8,11 @@ from contextlib import suppress
 from typing import Final
 
 from store.directory import Directory
-from store.errors import DamageError
+from store.errors import CorruptionError, DamageError
 from store.frames import SEGMENT_HEADER_BYTES
 from store.index import SegmentIndex
 from store.replay import extend_index
-from store.segment import SegmentFile
+from store.segment import SegmentFile, segment_name
 from store.state import State
 
 OPEN_SEGMENTS_MAX: Final = 8
@@ -42,7 +42,7 @@ class SegmentCache:
             raise FileNotFoundError(errno.ENOENT, "the segments were given back")
         file = self._files.get(number)
         if file is None:
-            file = self._directory.open_segment(number, self._store_id)
+            file = self._open_file(number)
             try:
                 self._files[number] = file
             except BaseException:
@@ -56,6 +56,16 @@ class SegmentCache:
             if oldest != self._tail:
                 self._indexes.pop(oldest, None)
         return file, index
+
+    def _open_file(self, number: int) -> SegmentFile:
+        try:
+            return self._directory.open_segment(number, self._store_id)
+        except FileNotFoundError:
+            if not self._saves:
+                raise
+            # Nobody but the owner may take a segment away.
+            path = f"{self._directory.path}/{segment_name(number)}"
+            raise CorruptionError(path, 0, "the segment is missing") from None
 
     def index(self, file: SegmentFile) -> SegmentIndex:
         """The index of an open segment: as kept, as stored, or built by reading the segment."""

@@ -10,12 +10,17 @@ from store.files import Handle
 from store.segment import let_go
 
 SLACK_BYTES: Final = 4 << 10
+"""Room behind the body of each copy, at the least."""
 
 
 class Checkpoints:
     """The owner's two copies. The newest sound one is never the one being overwritten."""
 
-    def __init__(self, directory: Directory, number: int, newest: str | None) -> None:
+    def __init__(
+        self, directory: Directory, number: int, newest: str | None, *, room: int = 0
+    ) -> None:
+        """`room` is how much space a copy holds behind its body for removals on a full disk."""
+        self._room = room
         self._directory = directory
         self._handles: dict[str, Handle] = {}
         self._newest = newest
@@ -51,10 +56,11 @@ class Checkpoints:
         """Keep space behind the body, for the time when there is none to be had."""
         files = self._directory.files
         held = files.size(handle)
-        if held - size >= SLACK_BYTES // 2:
+        room = max(self._room, SLACK_BYTES)
+        if held - size >= room // 2:
             return
         try:
-            write_all(files, handle, bytes(size + size // 2 + SLACK_BYTES - held), held)
+            write_all(files, handle, bytes(size + size // 2 + room - held), held)
         except OSError as error:
             if error.errno not in SPACE_ERRNOS:
                 raise

@@ -7,6 +7,7 @@ the current one. Dropping a draft, or failing to commit it, changes nothing.
 from __future__ import annotations
 
 import copy
+import struct
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -14,6 +15,7 @@ from typing import NamedTuple
 from store.blocks import (
     COUNTERS,
     MOVED,
+    OPTIONAL_COLUMNS,
     RECORDS,
     TAKEN,
     Column,
@@ -22,6 +24,7 @@ from store.blocks import (
     encode_removed,
     encode_state,
     records_weight,
+    state_weight,
 )
 from store.checkpoint import UnloggedEntry
 from store.checksum import Buffer
@@ -45,6 +48,7 @@ JSON_GROWTH = 6
 
 
 _NOT_A_LIST = (bytes, bytearray, memoryview, str)
+_UNENCODABLE = (TypeError, OverflowError, struct.error)
 
 
 class Plan:
@@ -198,15 +202,19 @@ class Draft:
         if times is None:
             time = max(time, self.now)
         else:
+            if len(times) != count:
+                raise ValueError(f"{len(times)} times for {count} records")
             times = _clamped(times, time)
             time = times[0]
+        if columns:
+            _check_columns(columns, count)
         try:
             parts, payload_bytes = encode_records(
                 payloads, queue=plan.index, first=first, time=time, times=times, columns=columns
             )
-        except TypeError:
+        except _UNENCODABLE as error:
             _check_payloads(payloads)
-            raise
+            raise _unencodable(error) from None
         self._add(parts)
         weight = records_weight(payload_bytes, count)
         plan.puts.append((first, last, weight))
@@ -242,8 +250,13 @@ class Draft:
                     f"queue {queue.name!r}: there are no records {first} to {last}; the next "
                     f"counter is {plan.genesis.next_counter}"
                 )
+        ranges = list(ranges)
         time = self.now if time is None else time
-        self._add(encode_removed(ranges, queue=plan.index, time=time, reason=reason))
+        try:
+            parts = encode_removed(ranges, queue=plan.index, time=time, reason=reason)
+        except _UNENCODABLE as error:
+            raise _unencodable(error) from None
+        self._add(parts)
         removed = plan.all_removed()
         count = 0
         weight_total = 0
@@ -257,7 +270,8 @@ class Draft:
         genesis = plan.genesis
         genesis.queue_bytes -= min(genesis.queue_bytes, weight_total - records_weight(0, count))
         genesis.total_take_count += count
-        genesis.total_delay_ns += delay_ns
+        # It stops at its limit instead of making the queue's genesis unwritable.
+        genesis.total_delay_ns = min(genesis.total_delay_ns + max(delay_ns, 0), COUNTER_MAX)
         genesis.last_take_time = max(genesis.last_take_time, time)
         _resize(genesis, -count, self.now)
         return count
@@ -322,15 +336,22 @@ class Draft:
         if not counters:
             return
         plan = self._plan(queue)
-        parts, payload_bytes = encode_records(
-            payloads,
-            queue=plan.index,
-            first=counters[0],
-            time=times[0],
-            times=times,
-            columns={**(columns or {}), COUNTERS: counters},
-            kind=MOVED,
-        )
+        counters = list(counters)
+        self._check_move(plan, counters, times, payloads)
+        _check_columns(columns or {}, len(counters))
+        try:
+            parts, payload_bytes = encode_records(
+                payloads,
+                queue=plan.index,
+                first=counters[0],
+                time=times[0],
+                times=times,
+                columns={**(columns or {}), COUNTERS: counters},
+                kind=MOVED,
+            )
+        except _UNENCODABLE as error:
+            _check_payloads(payloads)
+            raise _unencodable(error) from None
         self._add(parts)
         self.holds_records = True
         weights = [records_weight(len(payload), 1) for payload in payloads]
@@ -348,20 +369,56 @@ class Draft:
             plan.genesis.total_take_count -= len(restored)
             _resize(plan.genesis, len(restored), self.now)
 
+    def _check_move(
+        self,
+        plan: Plan,
+        counters: Sequence[int],
+        times: Sequence[int],
+        payloads: Sequence[Buffer],
+    ) -> None:
+        """ValueError for a move that would hide records or make no sense when read back."""
+        if not len(counters) == len(times) == len(payloads):
+            raise ValueError(
+                f"{len(counters)} counters, {len(times)} times and {len(payloads)} payloads"
+            )
+        first, last = counters[0], counters[-1]
+        rising = all(a < b for a, b in pairwise(counters))
+        if not rising or first < 1 or last >= plan.genesis.next_counter:
+            raise ValueError(
+                f"counters to move rise from 1 on and stay below {plan.genesis.next_counter}"
+            )
+        if any(a > b for a, b in pairwise(times)):
+            raise ValueError("times of records to move never go back")
+        if plan.removed is None and plan.live_in(first, last) > sum(map(plan.is_live, counters)):
+            raise ValueError(
+                f"there are live records between {first} and {last} that are not moved with them"
+            )
+
     def lease(
         self, queue: QueueState, counters: Sequence[int], attempts: Sequence[int], deadline: int
     ) -> None:
         """Note that records were handed out, each for that attempt."""
         if not counters:
             return
+        if len(counters) != len(attempts):
+            raise ValueError(f"{len(attempts)} attempts for {len(counters)} records")
         plan = self._plan(queue)
-        self._add(encode_leases(counters, attempts, queue=plan.index, deadline=deadline))
+        counters, attempts = list(counters), list(attempts)
+        try:
+            parts = encode_leases(counters, attempts, queue=plan.index, deadline=deadline)
+        except _UNENCODABLE as error:
+            raise _unencodable(error) from None
+        self._add(parts)
         self._effects.append(_Lease(queue, counters, attempts))
 
     def set_states(self, entries: Sequence[tuple[str, bytes | None]]) -> None:
         """Set newest values by name; None deletes."""
         if not entries:
             return
+        entries = list(entries)
+        for name, value in entries:
+            if not isinstance(name, str) or not isinstance(value, bytes | None):
+                raise TypeError(f"state {name!r:.80} is not a name with bytes or None")
         self._add(encode_state(entries, time=self.now))
         self._needs_space()
         self._effects.append(_States(entries))
@@ -408,7 +465,7 @@ class Draft:
                         effect.queue.attempts[counter] = attempt
             else:
                 for name, value in effect.entries:
-                    weight = len(name) + len(value or b"")
+                    weight = state_weight(name, value)
                     state.set_state(name, segment, offset, weight, value is not None)
         for plan in self.plans.values():
             assert plan.queue.genesis.floor == plan.genesis.floor
@@ -440,6 +497,21 @@ class Draft:
                 f"once."
             )
         self.size += size
+
+
+def _unencodable(error: Exception) -> Exception:
+    """The caller's mistake, in the class that fits it."""
+    if isinstance(error, TypeError):
+        return error
+    return ValueError(f"a value does not fit its column: {error}. Nothing was stored.")
+
+
+def _check_columns(columns: dict[int, Column], count: int) -> None:
+    for bit, values in columns.items():
+        if bit not in OPTIONAL_COLUMNS:
+            raise ValueError(f"{bit} is no optional column of records")
+        if len(values) != count:
+            raise ValueError(f"column {bit} has {len(values)} values for {count} records")
 
 
 def _check_payloads(payloads: Sequence[Buffer]) -> None:

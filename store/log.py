@@ -54,6 +54,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SECTOR_BYTES: Final = 512
+CHECKPOINT_SHARE: Final = 8
+"""Each checkpoint copy holds this share of the reserve's size as well."""
 ROTATION_PAUSE: Final = 64
 """Frames after which removals on a full disk try again for a new segment; puts always do."""
 
@@ -132,7 +134,10 @@ class Log:
         self.cache = SegmentCache(directory, self.state, self.store_id, saves=True)
         self.lookup = Lookup(self.path, self.state, self.cache.open)
         self.checkpoints = Checkpoints(
-            directory, recovered.checkpoint_number, recovered.checkpoint_name
+            directory,
+            recovered.checkpoint_number,
+            recovered.checkpoint_name,
+            room=options.reserve_bytes // CHECKPOINT_SHARE,
         )
         self.since_checkpoint = 0
         self.retry_rotation_at = 0
@@ -163,6 +168,14 @@ class Log:
 
     def queue(self, name: str) -> QueueState:
         """A queue's state; a new queue comes to be with its first commit. InvalidName."""
+        self._require_turn()
+        return self._queue(name)
+
+    def _require_turn(self) -> None:
+        if not self._turn:
+            raise _taken(self)
+
+    def _queue(self, name: str) -> QueueState:
         self.require_open()
         queue = self.state.queues.get(name)
         return queue if queue is not None else self.state.queue(check_name(name))
@@ -182,8 +195,7 @@ class Log:
 
     def draft(self) -> Draft:
         """Start a commit."""
-        if not self._turn:
-            raise _taken(self)
+        self._require_turn()
         return self.new_draft()
 
     def new_draft(self) -> Draft:
@@ -394,13 +406,15 @@ class Log:
 
     # Records, one call at a time.
 
+    @_in_turn
     def put(self, name: str, payloads: Sequence[Buffer], *, sync: bool = True) -> range:
         """Put records in one commit; returns their counters."""
-        draft = self.draft()
-        first = draft.put(self.queue(name), payloads)
-        self.commit(draft, sync=sync)
+        draft = self.new_draft()
+        first = draft.put(self._queue(name), payloads)
+        self.commit_frame(draft, sync=sync)
         return range(first, first + len(payloads))
 
+    @_in_turn
     def take(self, name: str, count: int = 1, *, sync: bool = True) -> list[tuple[Key, bytes]]:
         """Remove up to `count` records at the head in one commit; returns them, oldest first."""
         queue = self._look_up(name)
@@ -408,7 +422,7 @@ class Log:
             return []
         taken: list[tuple[Key, bytes]] = []
         ranges: list[tuple[int, int, int]] = []
-        for block in self.read(name):
+        for block in self._sorted(self.lookup.live_blocks(queue, 1, COUNTER_MAX)):
             part = block.slice(0, min(block.count, count - len(taken)))
             payloads = part.payloads()
             keys = part.keys()
@@ -420,10 +434,10 @@ class Log:
             if len(taken) == count:
                 break
         if taken:
-            draft = self.draft()
+            draft = self.new_draft()
             delay = sum(max(0, draft.now - key.timestamp) for key, _ in taken)
             draft.remove(queue, merged(ranges), delay_ns=delay)
-            self.commit(draft, sync=sync)
+            self.commit_frame(draft, sync=sync)
         return taken
 
     def read(
@@ -441,6 +455,10 @@ class Log:
             if block is None:
                 return
             yield block
+
+    def _sorted(self, blocks: Iterator[RecordBlock]) -> Iterator[RecordBlock]:
+        with self.sorting_errors():
+            yield from blocks
 
     @_in_turn
     def _next_block(self, blocks: Iterator[RecordBlock]) -> RecordBlock | None:

@@ -7,7 +7,7 @@ for a single record.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -115,17 +115,26 @@ class Lookup:
 
     def state_value(self, name: str) -> bytes | None:
         """Newest value of a name, or None if it was never set or is deleted."""
-        entry = self._state.states.get(name)
-        if entry is None or not entry.present:
-            return None
-        value: bytes | None = None
-        with self._damage_in(entry.segment):
-            file, _ = self._open(entry.segment)
-            frame = next(file.frames(entry.offset, self._state.segments[entry.segment].length))
-            for _, block in frame_blocks(frame):
-                if isinstance(block, StateBlock):
-                    value = dict(block.entries).get(name, value)
-        return value
+        return self.state_values([name]).get(name)
+
+    def state_values(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Newest values of those names that have one; each frame is read once."""
+        places: dict[tuple[int, int], list[str]] = {}
+        for name in names:
+            entry = self._state.states.get(name)
+            if entry is not None and entry.present:
+                places.setdefault((entry.segment, entry.offset), []).append(name)
+        values: dict[str, bytes] = {}
+        for (segment, offset), wanted in places.items():
+            found: dict[str, bytes | None] = {}
+            with self._damage_in(segment):
+                file, _ = self._open(segment)
+                frame = next(file.frames(offset, self._state.segments[segment].length))
+                for _, block in frame_blocks(frame):
+                    if isinstance(block, StateBlock):
+                        found.update(block.entries)
+            values |= {name: value for name in wanted if (value := found.get(name)) is not None}
+        return values
 
     def _entries(self, queue: QueueState, span: Span) -> tuple[SegmentFile, QueueIndex]:
         file, index = self._open(span.segment)

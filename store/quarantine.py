@@ -17,7 +17,7 @@ from store.ranges import RangeSet
 from store.recovery import Position, Recovered, find_store_id, read_checkpoints
 from store.replay import apply_frame, frame_blocks
 from store.segment import Frame, SegmentFile, read_exactly, segment_name
-from store.state import QueueState, SegmentState, State
+from store.state import NOWHERE, QueueState, SegmentState, State
 from store.survey import Survey, survey
 
 
@@ -175,6 +175,12 @@ class _Salvage:
                         self._give_up(queue, first, last)
             self._lose_states(number, 0, self._state.segments[number].length)
             self._state.forget_segment(number)
+            for queue in self._state.queues.values():
+                # The number may be used again: nothing of the queue lies there.
+                if queue.genesis_segment == number:
+                    queue.genesis_segment = NOWHERE
+                if queue.configuration_segment == number:
+                    queue.configuration_segment = NOWHERE
 
     def _give_up_unseen(self) -> None:
         for queue in self._state.queues.values():

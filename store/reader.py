@@ -27,6 +27,8 @@ from store.segment import Frame, SegmentFile, read_exactly, segment_name, segmen
 from store.state import QueueState, State
 
 UNWITNESSED_SECONDS: Final = 0.1
+SEGMENTS_SPARE: Final = 32
+"""How many segments beyond twice those of the last checkpoint are followed without a new one."""
 LOAD_TRIES_MAX: Final = 20
 LOAD_PAUSE_SECONDS: Final = 0.01
 
@@ -50,6 +52,7 @@ class Reader:
         self._clock = clock or SystemClock()
         self._files = files or OsFiles()
         self.state = State()
+        self._segments_max = SEGMENTS_SPARE
         self.store_id = b""
         self._end = Position(0, 0, 0, 0)
         self._entered: Position | None = None
@@ -200,6 +203,9 @@ class Reader:
         before = self._end
         try:
             self._advance()
+            if len(self.state.segments) > self._segments_max:
+                # Most of them were reclaimed by now, which only a checkpoint tells.
+                self._load()
         except (FileNotFoundError, _TakenBack):
             self._load()
         return self._end != before
@@ -262,6 +268,7 @@ class Reader:
         if self._cache is not None:
             self._cache.close()
         self.state = state
+        self._segments_max = 2 * len(state.segments) + SEGMENTS_SPARE
         self._cache = SegmentCache(directory, state, self.store_id)
         self._lookup = Lookup(self.path, state, self._cache.open)
 

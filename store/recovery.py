@@ -139,7 +139,8 @@ def _replay(
     for number, segment in state.segments.items():
         if number not in names.segments:
             raise _MissingSegment(_path(directory, number), 0, "the segment is missing")
-        _check_sealed(directory, store_id, number, segment.length)
+        known = any(n == number and first == 0 for n, first, _ in state.damage)
+        _check_sealed(directory, store_id, number, segment.length, header=not known)
     later = [number for number in names.segments if number > start.segment]
     headers = _read_headers(directory, store_id, later)
     for expected, number in enumerate(headers, start.segment + 1):
@@ -205,12 +206,15 @@ def find_store_id(directory: Directory, names: Names) -> bytes:
     raise CorruptionError(_path(directory, names.segments[0]), 0, "no segment header is sound")
 
 
-def _check_sealed(directory: Directory, store_id: bytes, number: int, length: int) -> None:
-    """A segment that the checkpoint knows must have its header and its length."""
+def _check_sealed(
+    directory: Directory, store_id: bytes, number: int, length: int, *, header: bool
+) -> None:
+    """A segment that the checkpoint knows must have its length and, unless that is lost, header."""
     with directory.reading(segment_name(number)) as handle:
         size = directory.files.size(handle)
         try:
-            SegmentFile(directory.files, handle, number, store_id).header()
+            if header:
+                SegmentFile(directory.files, handle, number, store_id).header()
             if size < length:
                 raise DamageError(size, f"the file ends here, {length - size} bytes early")
         except DamageError as error:

@@ -13,6 +13,7 @@ from store.blocks import (
     block_headers,
     decode_block,
     records_weight,
+    state_weight,
 )
 from store.errors import DamageError
 from store.frames import FLAG_SEAL
@@ -91,7 +92,7 @@ def _apply_leases(queue: QueueState, block: LeaseBlock) -> None:
 
 def _apply_states(state: State, segment: int, offset: int, block: StateBlock) -> None:
     for name, value in block.entries:
-        weight = len(name) + len(value or b"")
+        weight = state_weight(name, value)
         state.set_state(name, segment, offset, weight, value is not None)
 
 

@@ -30,6 +30,9 @@ from store.ranges import RangeSet
 GENESIS_WEIGHT: Final = 128
 """What a newest genesis entry weighs in the estimate of live bytes."""
 
+NOWHERE: Final = -1
+"""Instead of a segment: the newest entry was lost, and is written again with the next commit."""
+
 Span = SpanEntry
 _last = attrgetter("last")
 

@@ -98,6 +98,8 @@ def new_segment(log: Log) -> Tail:
         previous_checksum=log.checksum,
         algorithm=CRC32C,
     )
+    # After a quarantine the number may be that of a segment that was lost, not its index.
+    log.directory.remove(index_name(header.number))
     file = log.directory.create_segment(header)
     try:
         tail = Tail(file, SEGMENT_HEADER_BYTES, log.options)
@@ -288,22 +290,24 @@ def _carry_meta(log: Log, number: int) -> None:
                 draft.configure(queue, queue.configuration)
             elif queue.genesis_segment == number:
                 draft.touch(queue)
-        draft.set_states(_states_of(log, number, CARRY_BYTES - draft.size))
+        names = _states_of(log, number, CARRY_BYTES - draft.size)
+        values = log.lookup.state_values(names)
+        draft.set_states([(name, values.get(name)) for name in names])
         # It may use the reserve: the segment that goes gives back more than this takes.
         draft.only_drains = draft.frees_segment = True
         log.commit_frame(draft, sync=False)
 
 
-def _states_of(log: Log, number: int, budget: int) -> list[tuple[str, bytes | None]]:
-    """Newest states of a segment, until the budget is spent."""
-    states: list[tuple[str, bytes | None]] = []
+def _states_of(log: Log, number: int, budget: int) -> list[str]:
+    """Names whose newest state is in a segment, until the budget is spent."""
+    names = []
     for name, entry in log.state.states.items():
         if budget <= 0:
             break
         if entry.segment == number:
-            states.append((name, log.lookup.state_value(name)))
+            names.append(name)
             budget -= entry.weight
-    return states
+    return names
 
 
 # Compaction.
