@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
+from array import array
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,16 +15,18 @@ from store import (
     ConcurrentUse,
     CorruptionError,
     DiskFull,
+    Draft,
     ItemTooLarge,
     Log,
     LogOptions,
+    Reader,
     StaleDraft,
     open_log,
 )
 from store.blocks import RECORD_WEIGHT
 from store.checkpoint import decode_checkpoint
 from store.frames import BODY_BYTES_MAX
-from store.keys import RESERVED_COUNTERS
+from store.keys import COUNTER_MAX, RESERVED_COUNTERS
 from store.segment import segment_name
 from tests.store.conftest import PATH, OpenStore
 from tests.support.clock import ManualClock
@@ -196,7 +201,7 @@ def test_a_second_thread_is_refused_before_it_can_do_harm(log: Log, files: SimFi
 
     def intrude(index: int, name: str, args: tuple[object, ...]) -> None:
         if name == "pwrite":
-            for call in (log.flush, lambda: log.put("orders", [b"b"])):
+            for call in (log.flush, log.draft, lambda: log.put("orders", [b"b"])):
                 with pytest.raises(ConcurrentUse):
                     call()
                 refused.append(name)
@@ -374,3 +379,187 @@ def test_counters_lost_without_a_trace_are_not_given_again(
         files.flip_bit(f"{PATH}/{segment_name(2)}", offset=offset, bit=0)
     again = open_store(recover="quarantine")
     assert again.put("orders", [b"d"]).start > 1 + RESERVED_COUNTERS
+
+
+# What an adversary found.
+
+
+@pytest.mark.parametrize("payload", [memoryview(array("I", [1, 2, 3])), array("I", [4, 5])])
+def test_a_view_of_larger_items_is_refused_and_tears_nothing(log: Log, payload: object) -> None:
+    """Its length counts items, so it used to end early and take the next record with it."""
+    for payloads in ([payload], [payload, b"next"]):
+        with pytest.raises(TypeError):
+            log.put("orders", payloads)  # type: ignore[arg-type]
+    assert counters(log) == []
+
+
+def test_the_sum_of_all_delays_stops_at_its_limit(log: Log, open_store: OpenStore) -> None:
+    log.put("orders", [b"a", b"b"])
+    queue = log.queue("orders")
+    for counter in (1, 2):
+        draft = log.draft()
+        draft.remove(queue, [(counter, counter, 17)], delay_ns=COUNTER_MAX - 5)
+        log.commit(draft)
+    log.close()
+    assert open_store().queue("orders").genesis.total_delay_ns == COUNTER_MAX
+
+
+def test_arguments_that_do_not_fit_are_refused_before_anything_is_written(log: Log) -> None:
+    log.put("orders", [b"a"] * 8)
+    log.take("orders", 4)
+    queue = log.queue("orders")
+    sequence = log.sequence
+    wrong: list[Callable[[Draft], object]] = [
+        lambda draft: draft.put(queue, [b"a", b"b"], times=[1]),
+        lambda draft: draft.put(queue, [b"a"], times=[2**64]),
+        lambda draft: draft.put(queue, [b"a", b"b"], columns={8: [1]}),
+        lambda draft: draft.put(queue, [b"a"], columns={128: [1]}),
+        lambda draft: draft.put(queue, [b"a"], columns={1: [5]}),
+        lambda draft: draft.lease(queue, [5, 6], [1], 0),
+        lambda draft: draft.lease(queue, [5], [1], -1),
+        lambda draft: draft.remove(queue, [(5, 5, -1)]),
+        lambda draft: draft.move(queue, [5, 8], [1, 1], [b"a", b"a"]),
+        lambda draft: draft.move(queue, [5, 5], [1, 1], [b"a", b"a"]),
+        lambda draft: draft.move(queue, [1000], [1], [b"a"]),
+        lambda draft: draft.move(queue, [1], [1, 2], [b"a"]),
+        lambda draft: draft.move(queue, [1, 2], [2, 1], [b"a", b"a"]),
+        lambda draft: draft.move(queue, [1], [2**64], [b"a"]),
+    ]
+    for mistake in wrong:
+        with pytest.raises(ValueError):
+            mistake(log.draft())
+    with pytest.raises(TypeError):
+        log.draft().move(queue, [1], [1], ["text"])  # type: ignore[list-item]
+    with pytest.raises(TypeError):
+        log.draft().set_states([("name", 5)])  # type: ignore[list-item]
+    assert log.sequence == sequence
+    assert counters(log) == [5, 6, 7, 8]
+
+
+def test_a_draft_keeps_its_own_copy_of_what_it_was_given(log: Log) -> None:
+    log.put("orders", [b"a"] * 3)
+    ranges = [(1, 1, 17)]
+    draft = log.draft()
+    draft.remove(log.queue("orders"), ranges)
+    ranges[0] = (1, 3, 51)
+    log.commit(draft)
+    assert counters(log) == [2, 3]
+
+
+def test_two_threads_never_take_the_same_record(tmp_path: Path) -> None:
+    with open_log(tmp_path / "store", options=SMALL_SEGMENTS) as log:
+        for _ in range(10):
+            log.put("orders", [b"x"] * 50, sync=False)
+        taken: list[int] = []
+
+        def consume() -> None:
+            while True:
+                try:
+                    got = log.take("orders", sync=False)
+                except ConcurrentUse:
+                    continue
+                if not got:
+                    return
+                taken.append(got[0][0].counter)
+
+        threads = [threading.Thread(target=consume) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(taken) == list(range(1, 501))
+
+
+def test_a_lost_tail_segment_leaves_neither_its_index_nor_its_entries_behind(
+    log: Log, open_store: OpenStore, files: SimFiles
+) -> None:
+    """The next segment has its number: the old index was believed, and upkeep never ended."""
+    log.put("orders", [bytes(3000)])
+    log.rotate()
+    log.put("orders", [bytes(3000)])
+    draft = log.draft()
+    draft.configure(log.queue("orders"), b"{}")
+    log.commit(draft)
+    lost = log.tail.file.number
+    log.close()
+    files.unlink(files.open_dir(PATH), segment_name(lost))
+    again = open_store(recover="quarantine")
+    assert again.tail.file.number == lost
+    again.put("orders", [b"new"])
+    again.rotate()
+    again.put("orders", [b"newer"])
+    assert again.take("orders", 3)[-1][1] == b"newer"
+    again.release()
+    assert counters(open_store()) == []
+
+
+def test_a_damaged_header_is_quarantined_once(
+    log: Log, open_store: OpenStore, files: SimFiles
+) -> None:
+    log.put("orders", [b"a"])
+    log.rotate()
+    log.close()
+    files.flip_bit(f"{PATH}/{segment_name(1)}", offset=30, bit=0)
+    open_store(recover="quarantine").close()
+    assert counters(open_store()) == [1]
+
+
+def test_small_states_are_not_rewritten_for_ever(open_store: OpenStore) -> None:
+    log = open_store(LogOptions(fill_bytes=512, reserve_bytes=512, segment_bytes=64 << 10))
+    for start in range(0, 6000, 2000):
+        draft = log.draft()
+        draft.set_states([(f"{start + at:05}", b"") for at in range(2000)])
+        log.commit(draft)
+        log.rotate()
+    steps = 0
+    while log.compact():
+        steps += 1
+        assert steps < 20
+    assert log.state_of("05999") == b""
+
+
+def test_a_reader_that_follows_for_long_keeps_only_what_is_there(
+    log: Log, files: SimFiles, clock: ManualClock
+) -> None:
+    with _reader(log, files, clock) as reader:
+        for number in range(120):
+            log.put("orders", [b"%d" % number])
+            log.take("orders")
+            log.rotate()
+            reader.refresh()
+        assert len(reader.state.segments) < 80
+
+
+def _reader(log: Log, files: SimFiles, clock: ManualClock) -> Reader:
+    log.put("orders", [b"first"])
+    log.seal()
+    return Reader(PATH, files=files, clock=clock)
+
+
+def test_a_segment_taken_away_under_the_owner_stops_only_its_queue(
+    log: Log, files: SimFiles
+) -> None:
+    log.put("old", [b"a"])
+    log.rotate()
+    log.put("young", [b"b"])
+    log.cache.forget(1)
+    files.unlink(files.open_dir(PATH), segment_name(1))
+    with pytest.raises(CorruptionError, match="the segment is missing"):
+        log.take("old")
+    assert log.take("young")[0][1] == b"b"
+
+
+def test_a_full_disk_drains_with_many_queues(clock: ManualClock) -> None:
+    options = LogOptions(fill_bytes=512, reserve_bytes=64 << 10, segment_bytes=64 << 10)
+    log = open_log(PATH, files=SimFiles(capacity=400 << 10), clock=clock, options=options)
+    names = [f"queue-{number}" for number in range(40)]
+    try:
+        while True:
+            for name in names:
+                log.put(name, [bytes(300)])
+    except DiskFull:
+        pass
+    while sum(len(log.take(name)) for name in names):
+        pass
+    assert all(log.queue(name).genesis.queue_size == 0 for name in names)
+    log.put("queue-0", [bytes(300)])
