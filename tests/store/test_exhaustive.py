@@ -416,19 +416,19 @@ def test_the_oracle_sees_frames_from_behind_a_bad_one(monkeypatch: pytest.Monkey
 
 
 def test_the_oracle_sees_a_removal_that_is_not_synced(monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = Log.commit
+    commit = Log.commit_frame
 
     def forget_sync(self: Log, draft: Draft, *, sync: bool = True) -> int:
         puts = any(plan.puts for plan in draft.plans.values())
         return commit(self, draft, sync=sync and puts)
 
-    monkeypatch.setattr(Log, "commit", forget_sync)
+    monkeypatch.setattr(Log, "commit_frame", forget_sync)
     assert_seen(Explorer(), ("put", "take"), "rule 2: removed records are back")
 
 
 def test_the_oracle_sees_a_commit_that_is_torn_in_two(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two queues in one commit, written as two frames."""
-    put, commit = Draft.put, Log.commit
+    put, commit = Draft.put, Log.commit_frame
     wanted: list[tuple[QueueState, list[bytes]]] = []
 
     def note(self: Draft, queue: QueueState, payloads: list[bytes]) -> int:
@@ -447,5 +447,5 @@ def test_the_oracle_sees_a_commit_that_is_torn_in_two(monkeypatch: pytest.Monkey
         return self.sequence
 
     monkeypatch.setattr(Draft, "put", note)
-    monkeypatch.setattr(Log, "commit", split)
+    monkeypatch.setattr(Log, "commit_frame", split)
     assert_seen(Explorer(), ("put_many",), "rule 5: commits .0. are there in part")
