@@ -1,1 +1,85 @@
-"""Not built yet."""
+"""Durable queues and durable actors for asyncio, in the process, with no server.
+
+async with fifoq.open("data/orders") as q:
+    await q.put(b"hello")
+    item = await q.take()
+"""
+
+from fifoq._shadow import check_packages
+
+check_packages()
+
+from fifoq.browse import Record  # noqa: E402
+from fifoq.errors import (  # noqa: E402
+    QueueClosed,
+    QueueEmpty,
+    QueueFull,
+    SchemaMismatch,
+    StaleLease,
+    WrongLoop,
+)
+from fifoq.keys import Keys  # noqa: E402
+from fifoq.lease import Delivery, Leasing  # noqa: E402
+from fifoq.options import QueueOptions, StoreOptions  # noqa: E402
+from fifoq.queue import Queue  # noqa: E402
+from fifoq.receipt import Receipt  # noqa: E402
+from fifoq.stats import QueueStats  # noqa: E402
+from fifoq.store import Opening, Store, open, open_store  # noqa: E402
+from store import (  # noqa: E402
+    AccessError,
+    AlreadyOpen,
+    CorruptionError,
+    CounterExhausted,
+    DiskFull,
+    DurabilityError,
+    FifoqError,
+    ForkError,
+    FormatError,
+    InvalidName,
+    ItemTooLarge,
+    Key,
+    Quarantine,
+    RangeGone,
+    StoreClosed,
+    StoreFailed,
+)
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "AccessError",
+    "AlreadyOpen",
+    "CorruptionError",
+    "CounterExhausted",
+    "Delivery",
+    "DiskFull",
+    "DurabilityError",
+    "FifoqError",
+    "ForkError",
+    "FormatError",
+    "InvalidName",
+    "ItemTooLarge",
+    "Key",
+    "Keys",
+    "Leasing",
+    "Opening",
+    "Quarantine",
+    "Queue",
+    "QueueClosed",
+    "QueueEmpty",
+    "QueueFull",
+    "QueueOptions",
+    "QueueStats",
+    "RangeGone",
+    "Receipt",
+    "Record",
+    "SchemaMismatch",
+    "StaleLease",
+    "Store",
+    "StoreClosed",
+    "StoreFailed",
+    "StoreOptions",
+    "WrongLoop",
+    "open",
+    "open_store",
+]

@@ -76,6 +76,8 @@ RECORD_WEIGHT: Final = 16
 """What a record weighs beside its payload when live bytes are estimated."""
 
 _HEADER = struct.Struct("<BBHIIIQQ")
+_U32 = struct.Struct("<I")
+_U64 = struct.Struct("<Q")
 BLOCK_HEADER_BYTES: Final = _HEADER.size
 _ITEM_BYTES: Final = {"Q": 8, "I": 4, "i": 4, "B": 1}
 _TIME_CODES: Final[dict[int, Literal["I", "Q"] | None]] = {0: None, 4: "I", 8: "Q"}
@@ -107,6 +109,7 @@ def encode_records(
     first: int,
     time: int,
     times: Sequence[int] | None = None,
+    time_runs: Sequence[tuple[int, int]] | None = None,
     columns: dict[int, Column] | None = None,
     kind: int = RECORDS,
 ) -> tuple[list[Buffer], int]:
@@ -114,8 +117,9 @@ def encode_records(
 
     The first part is the header, which holds the block's whole size.
 
-    `times` (not below `time`, one for each record) is given only when they differ. The caller
-    has checked sizes: the block must fit into a frame.
+    `times` (not below `time`, one for each record), or `time_runs` (how many records share which
+    time), are given only when they differ. The caller has checked sizes: the block must fit into
+    a frame.
     """
     count = len(payloads)
     payload = b"".join(payloads)
@@ -127,7 +131,10 @@ def encode_records(
         )
     offsets = _end_offsets(list(map(len, payloads)), payload_bytes)
     parts: list[Buffer] = [b"", offsets, _PADS[len(offsets) % 8]]
-    width = _add_times(parts, time, times)
+    if time_runs is not None:
+        width = _add_time_runs(parts, time, time_runs)
+    else:
+        width = _add_times(parts, time, times)
     detail = 0
     if columns:
         for bit in sorted(columns):
@@ -195,6 +202,16 @@ def _add_times(parts: list[Buffer], time: int, times: Sequence[int] | None) -> i
     column = array("I" if differences[-1] < 2**32 else "Q", differences)
     parts += [column.tobytes(), _PADS[len(column) * column.itemsize % 8]]
     return column.itemsize
+
+
+def _add_time_runs(parts: list[Buffer], time: int, runs: Sequence[tuple[int, int]]) -> int:
+    longest = runs[-1][1] - time
+    if not longest:
+        return 0
+    difference = _U32 if longest < 2**32 else _U64
+    column = b"".join([difference.pack(moment - time) * count for count, moment in runs])
+    parts += [column, _PADS[len(column) % 8]]
+    return difference.size
 
 
 def _add_column(parts: list[Buffer], bit: int, values: Column) -> None:

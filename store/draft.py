@@ -177,12 +177,14 @@ class Draft:
         *,
         first: int | None = None,
         times: Sequence[int] | None = None,
+        time_runs: Sequence[tuple[int, int]] | None = None,
         columns: dict[int, Column] | None = None,
     ) -> int:
         """Add records; returns the counter of the first. They follow each other without a gap.
 
         `first` is given when counters were handed out before; it may leave a gap, never go back.
-        Times are clamped so that a queue's never go back.
+        Put times are one for each record (`times`), or how many records share which time
+        (`time_runs`), or now. They are clamped so that a queue's never go back.
         """
         plan = self._plan(queue)
         genesis = plan.genesis
@@ -199,18 +201,27 @@ class Draft:
         if last > COUNTER_MAX:
             raise CounterExhausted(f"queue {queue.name!r}: counter {last} is over {COUNTER_MAX}")
         time = genesis.last_put_time
-        if times is None:
-            time = max(time, self.now)
-        else:
+        if time_runs is not None:
+            time_runs = _clamped_runs(time_runs, time, count)
+            time, last_time = time_runs[0][1], time_runs[-1][1]
+        elif times is not None:
             if len(times) != count:
                 raise ValueError(f"{len(times)} times for {count} records")
             times = _clamped(times, time)
-            time = times[0]
+            time, last_time = times[0], times[-1]
+        else:
+            time = last_time = max(time, self.now)
         if columns:
             _check_columns(columns, count)
         try:
             parts, payload_bytes = encode_records(
-                payloads, queue=plan.index, first=first, time=time, times=times, columns=columns
+                payloads,
+                queue=plan.index,
+                first=first,
+                time=time,
+                times=times,
+                time_runs=time_runs,
+                columns=columns,
             )
         except _UNENCODABLE as error:
             _check_payloads(payloads)
@@ -223,7 +234,7 @@ class Draft:
         genesis.next_counter = last + 1
         genesis.queue_bytes += payload_bytes
         genesis.total_put_count += count
-        last_time = genesis.last_put_time = times[-1] if times is not None else time
+        genesis.last_put_time = last_time
         self._effects.append(_Put(queue, first, count, weight, time, last_time))
         _resize(genesis, count, self.now)
         return first
@@ -437,6 +448,17 @@ class Draft:
         genesis.reserved_upto = max(genesis.reserved_upto, min(upto, COUNTER_MAX))
         self._needs_space()
 
+    def set_marks(
+        self, queue: QueueState, high: int, high_time: int, low: int, low_time: int
+    ) -> None:
+        """Give the water marks that were seen between two commits, instead of those of this one.
+
+        The draft must put or remove records of the queue already.
+        """
+        genesis = self.plans[queue.name].genesis
+        genesis.high_water_mark, genesis.high_water_time = high, high_time
+        genesis.low_water_mark, genesis.low_water_time = low, low_time
+
     def touch(self, queue: QueueState) -> None:
         """Write the queue's genesis entry, changed or not."""
         self._plan(queue)
@@ -536,6 +558,18 @@ def _clamped(times: Sequence[int], floor: int) -> Sequence[int]:
     for time in times:
         floor = max(floor, time)
         clamped.append(floor)
+    return clamped
+
+
+def _clamped_runs(
+    runs: Sequence[tuple[int, int]], floor: int, count: int
+) -> Sequence[tuple[int, int]]:
+    if sum(length for length, _ in runs) != count or min(length for length, _ in runs) < 1:
+        raise ValueError(f"runs of times for other than {count} records: {runs!r:.80}")
+    clamped = []
+    for length, time in runs:
+        floor = max(floor, time)
+        clamped.append((length, floor))
     return clamped
 
 

@@ -140,6 +140,7 @@ class Log:
             room=options.reserve_bytes // CHECKPOINT_SHARE,
         )
         self.since_checkpoint = 0
+        self.last_sync_seconds = 0.0
         self.retry_rotation_at = 0
         self.spoiled: set[int] = set()
         """Segments that upkeep cannot read; they stay as they are."""
@@ -204,18 +205,33 @@ class Log:
         return Draft(self.state, self.clock.wall())
 
     @_in_turn
-    def commit(self, draft: Draft, *, sync: bool = True) -> int:
+    def commit(self, draft: Draft, *, sync: bool = True, upkeep: bool = True) -> int:
         """Write the draft as one frame; returns its sequence. A draft is committed once.
 
         With `sync` the frame is durable on return. DiskFull and AccessError: nothing was stored
         and the log goes on. DurabilityError: whether it was stored is known after a reopen, and
         the log has failed. Without `sync` it is synced all the same when it shows counters that
         nothing durable covers yet. StaleDraft: it was committed before, or its queue changed since.
+
+        Without `upkeep` the caller runs `keep_house` when `upkeep_due` says so.
         """
-        return self.commit_frame(draft, sync=sync)
+        sequence = self.commit_frame(draft, sync=sync)
+        if upkeep:
+            self._keep_house()
+        return sequence
+
+    def upkeep_due(self) -> bool:
+        """Whether a checkpoint is due or a segment may be dead."""
+        return upkeep.housework_due(self)
+
+    @_in_turn
+    def keep_house(self) -> None:
+        """Checkpoint and reclaim if that is due. What the disk refuses is put off and logged."""
+        self.require_open()
+        self._keep_house()
 
     def commit_frame(self, draft: Draft, *, sync: bool) -> int:
-        """The commit itself, for callers that have the turn already."""
+        """The commit itself, without the upkeep, for callers that have the turn already."""
         self.require_open()
         draft.check_current(self.state)
         if not sync:
@@ -248,7 +264,6 @@ class Log:
         else:
             self._commit_in_place(draft)
         draft.committed = True
-        self._keep_house()
         return self.sequence
 
     def _cover_counters(self, draft: Draft) -> bool:
@@ -363,7 +378,9 @@ class Log:
     def sync_tail(self) -> None:
         """Sync what was written; everything up to here counts as durable then."""
         status, self.status = self.status, _FAILED
+        started = self.clock.monotonic()
         self.tail.sync()
+        self.last_sync_seconds = self.clock.monotonic() - started
         self.durable_upto = self.sequence
         for queue in self._covering:
             queue.reserved_durable = queue.genesis.reserved_upto
@@ -412,6 +429,7 @@ class Log:
         draft = self.new_draft()
         first = draft.put(self._queue(name), payloads)
         self.commit_frame(draft, sync=sync)
+        self._keep_house()
         return range(first, first + len(payloads))
 
     @_in_turn
@@ -438,6 +456,7 @@ class Log:
             delay = sum(max(0, draft.now - key.timestamp) for key, _ in taken)
             draft.remove(queue, merged(ranges), delay_ns=delay)
             self.commit_frame(draft, sync=sync)
+            self._keep_house()
         return taken
 
     def read(
@@ -523,7 +542,9 @@ class Log:
         """
         self.require_open()
         with self.sorting_errors():
-            return upkeep.compact(self, max_bytes)
+            more = upkeep.compact(self, max_bytes)
+        self._keep_house()
+        return more
 
     def _rotate_or_stay(self) -> None:
         try:

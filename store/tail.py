@@ -23,7 +23,7 @@ logger = logging.getLogger("store")
 PASSING_ERRNOS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 LAST_SHARE: Final = 4
 """This share of the reserve is kept to the end: the space to start a segment once all is taken."""
-_FILL_PIECE: Final = bytes(64 << 10)
+_FILL_PIECE: Final = bytes(1 << 20)
 
 
 class Tail:

@@ -1,0 +1,130 @@
+"""Between items and bytes: plain bytes, or one msgspec type with its schema's hash."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Generic, TypeVar, cast
+
+import msgspec
+
+from fifoq.errors import SchemaMismatch
+from fifoq.options import QueueOptions
+
+T = TypeVar("T")
+
+HEADERS_MAX: Final = 100
+HEADER_BYTES_MAX: Final = 64 << 10
+
+_encode_map = msgspec.msgpack.Encoder().encode
+_decode_map = msgspec.msgpack.Decoder(dict[str, str]).decode
+
+
+class Kept(msgspec.Struct, omit_defaults=True):
+    """What is kept with a queue: options that were given, and the hash of its type."""
+
+    options: dict[str, Any] = {}
+    schema: str | None = None
+
+
+_kept = msgspec.json.Decoder(Kept)
+_DEFAULTS: Final = QueueOptions()
+
+
+class Codec(Generic[T]):
+    """Encodes and decodes the items of one queue."""
+
+    __slots__ = ("_decode", "_encode", "_type", "schema", "typed")
+
+    def __init__(self, type: type[T] | None, kept: Kept, name: str) -> None:
+        self.typed = type is not None and type is not bytes
+        self._type = type
+        self.schema = kept.schema
+        if self.typed:
+            self.schema = schema_hash(type)
+            if kept.schema is not None and kept.schema != self.schema:
+                raise SchemaMismatch(
+                    f"queue {name!r} holds records of another type (schema {kept.schema}) than "
+                    f"{type!r:.80} (schema {self.schema}). Nothing was changed. Open it with the "
+                    f"type it was made with, or without one for the bytes."
+                )
+            self._encode = msgspec.msgpack.Encoder().encode
+            self._decode = msgspec.msgpack.Decoder(cast(Any, type)).decode
+
+    def encode(self, item: T) -> bytes:
+        if self.typed:
+            # A wrong item must be refused now, not when somebody takes it.
+            encoded = self._encode(item)
+            self._decode(encoded)
+            return encoded
+        return item if type(item) is bytes else _as_bytes(item)  # type: ignore[return-value]
+
+    def encode_many(self, items: Iterable[T]) -> Sequence[bytes]:
+        if isinstance(items, bytes | bytearray | memoryview | str):
+            raise TypeError(f"items is a list of records, not one {type(items).__name__}")
+        if self.typed:
+            return [self.encode(item) for item in items]
+        payloads = list(items)
+        if payloads and set(map(type, payloads)) != {bytes}:
+            return [_as_bytes(payload) for payload in payloads]
+        return cast(Sequence[bytes], payloads)
+
+    def decode(self, payload: bytes) -> T:
+        return self._decode(payload) if self.typed else cast(T, payload)
+
+    def decode_many(self, payloads: list[bytes]) -> list[T]:
+        return [self._decode(p) for p in payloads] if self.typed else cast("list[T]", payloads)
+
+    def configuration(self, options: QueueOptions) -> bytes:
+        """What is to be kept with the queue."""
+        given = {
+            name: value
+            for name in QueueOptions.__struct_fields__
+            if name != "durability"
+            and (value := getattr(options, name)) != getattr(_DEFAULTS, name)
+        }
+        return msgspec.json.encode(Kept(given, self.schema))
+
+
+def read_kept(configuration: bytes | None) -> Kept:
+    """What is kept with a queue. Settings that this version does not know are left out."""
+    if configuration is None:
+        return Kept()
+    kept = _kept.decode(configuration)
+    known = QueueOptions.__struct_fields__
+    kept.options = {name: value for name, value in kept.options.items() if name in known}
+    return kept
+
+
+def schema_hash(type: Any) -> str:
+    """A short hash of what the type looks like as JSON schema."""
+    schema = msgspec.json.encode(msgspec.json.schema(type), order="deterministic")
+    return hashlib.sha256(schema).hexdigest()[:16]
+
+
+def encode_headers(headers: dict[str, str]) -> bytes:
+    """Headers as msgpack. TypeError unless they are strings, ValueError over the limits."""
+    if not isinstance(headers, dict) or not all(
+        isinstance(text, str) for pair in headers.items() for text in pair
+    ):
+        raise TypeError("headers is a dict of strings to strings. Nothing was stored.")
+    encoded = _encode_map(headers)
+    if len(headers) > HEADERS_MAX or len(encoded) > HEADER_BYTES_MAX:
+        raise ValueError(
+            f"{len(headers)} headers of {len(encoded)} bytes are over the limits of {HEADERS_MAX} "
+            f"and {HEADER_BYTES_MAX}. Nothing was stored."
+        )
+    return encoded
+
+
+def decode_headers(encoded: bytes | None) -> dict[str, str]:
+    return _decode_map(encoded) if encoded else {}
+
+
+def _as_bytes(item: object) -> bytes:
+    if isinstance(item, bytes | bytearray | memoryview):
+        return bytes(item)
+    raise TypeError(
+        f"an item of a queue without a type is bytes, not {type(item).__name__}. Nothing was "
+        f"stored. Encode it, or open the queue with type=."
+    )

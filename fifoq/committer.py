@@ -1,0 +1,484 @@
+"""The committer: gathers what all queues of a store want written and commits it, one frame a time.
+
+It is driven by callbacks of the event loop and by the rare path of a put, which may have to run
+without the loop ever turning. The log belongs to whoever is busy with it: the loop's thread while
+a frame is put together, the runner while a job is under way. Callers never touch it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from fifoq.errors import QueueClosed, WrongLoop
+from fifoq.histogram import Histogram
+from fifoq.jobs import Call, Commit, Job, Read, Waiter, add_batch
+from fifoq.line import Batch, Line
+from fifoq.options import MEMORY, SYNC, StoreOptions
+from fifoq.writer import Runner
+from store import FifoqError, ForkError, Log, StoreFailed
+
+logger = logging.getLogger("fifoq")
+
+UNSEALED_BYTES_MAX: Final = 32 << 20
+"""What may wait to be sealed, with its overhead, before puts wait; as much may be under way."""
+FRAME_BYTES_MAX: Final = 56 << 20
+LINES_PER_FRAME_MAX: Final = 8192
+SEAL_SECONDS: Final = 0.05
+"""After this much silence the log is sealed, so that readers see the last commit."""
+RETRY_SECONDS: Final = 0.25
+"""How often records that a full disk refused are tried again."""
+LINGER_TURNS_MAX: Final = 2
+
+
+class Committer:
+    """Owns the log of one store, on one event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, options: StoreOptions) -> None:
+        self.loop = loop
+        self.options = options
+        self.thread = threading.get_ident()
+        self.log: Log | None = None
+        self.runner: Runner | None = None
+        self.failure: FifoqError | None = None
+        self.closed = False
+        self.lines: dict[str, Line] = {}
+        self.waiting_bytes = 0
+        """What waits in the tails of all lines, as far as it was counted."""
+        self._room_waiters: list[asyncio.Future[None]] = []
+        self._dirty: dict[Line, None] = {}
+        self._waiters: list[Waiter] = []
+        self._level = MEMORY
+        self._due = False
+        self._job: Job | None = None
+        self._reads: dict[Line, None] = {}
+        self._calls: deque[Call] = deque()
+        self._last: Call | None = None
+        self._scheduled = False
+        self._windows: dict[Line, None] = {}
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._sync_timer: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._last_active = 0.0
+        self._unsynced_records = 0
+        self._expected = 0
+        self._lingered = 0
+        self.refused: FifoqError | None = None
+        """Why records that wait in memory could not be written, while that is so."""
+        self.commit_count = 0
+        self.record_count = 0
+        self.error_count = 0
+        self.linger_turns = 0
+        self.syncs = Histogram()
+
+    # Life.
+
+    def start(self, function: Callable[[Log], object]) -> asyncio.Future[object]:
+        """Run the function that opens the log; there is none yet."""
+        return self._run_alone(function, None)
+
+    def finish(self, function: Callable[[Log], object]) -> asyncio.Future[object]:
+        """Run the function that closes the log, when the job that is under way has ended."""
+        return self._run_alone(function, self.log)
+
+    def _run_alone(
+        self, function: Callable[[Log], object], log: Log | None
+    ) -> asyncio.Future[object]:
+        call = Call(function, self.loop.create_future())
+        self._last = call.bound(log)
+        self._schedule()
+        return call.future
+
+    def own(self, log: Log) -> None:
+        self.log = log
+        log.directory.files.watch_fork(self._after_fork)
+
+    def abandon(self) -> None:
+        """Nothing was opened."""
+        self.closed = True
+        if self.runner is not None:
+            self.runner.stop()
+
+    def _after_fork(self) -> None:
+        """In the child: this store belongs to the parent."""
+        self.failure = ForkError(
+            "the store was opened before a fork, and only the parent may use it. Nothing was "
+            "changed. Open it in one process, after forking."
+        )
+        for line in self.lines.values():
+            line.put_limit = line.take_limit = 0
+
+    # Called from the rare paths of queues.
+
+    def require_usable(self) -> None:
+        """Raise unless this thread's running loop may use the store now."""
+        if self.failure is not None:
+            self._raise_failure()
+        if self.closed:
+            raise QueueClosed("the store is closed. Open it anew.")
+        running = asyncio._get_running_loop()
+        if running is not self.loop or threading.get_ident() != self.thread:
+            raise WrongLoop(
+                "the queue belongs to the thread and event loop that opened it. Nothing was "
+                "changed. Use fifoq.sync for threads, or open it in this loop."
+            )
+
+    def _raise_failure(self) -> None:
+        failure = self.failure
+        assert failure is not None
+        if isinstance(failure, ForkError):
+            raise failure
+        raise StoreFailed(
+            f"an earlier failure stopped the store ({failure}). Everything confirmed before it is "
+            f"safe; what was under way is known after a reopen. Close it, see to the disk, reopen."
+        ) from failure
+
+    def open_window(self, line: Line) -> None:
+        """The line's window, just opened, closes when the loop turns."""
+        if not self._windows:
+            self.loop.call_soon(self._end_turn)
+        self._windows[line] = None
+
+    def _end_turn(self) -> None:
+        for line in self._windows:
+            line.put_limit = line.take_limit = 0
+        self._windows.clear()
+
+    def touch(self, line: Line, seconds: float | None) -> None:
+        """The line has, or will have in this turn, something to commit within that time."""
+        self._dirty[line] = None
+        if seconds is not None and self._flush_timer is None and not self._due:
+            self._flush_timer = self.loop.call_later(seconds, self._flush_is_due)
+
+    def _flush_is_due(self) -> None:
+        self._flush_timer = None
+        if self._dirty:
+            self.commit_soon()
+
+    def wait(self, waiter: Waiter, level: int) -> None:
+        """Resolve the waiter with the next commit, which is at that level at least."""
+        self._waiters.append(waiter)
+        if level > self._level:
+            self._level = level
+        self.commit_soon()
+
+    def commit_soon(self) -> None:
+        """Commit what waits at the end of this turn, or as soon as the writer is free."""
+        self._due = True
+        if self._job is None:
+            self._schedule()
+
+    def reap(self) -> None:
+        """Go on if the writer is done: for puts that follow each other without a turn."""
+        runner = self.runner
+        if self._job is None:
+            if self._due and self._scheduled:
+                self.pump()
+        elif runner is not None and runner.finished:
+            self.pump()
+
+    def request_read(self, line: Line) -> None:
+        """Bring the next records of the line's gap into memory."""
+        self._reads[line] = None
+        if self._job is None:
+            self._schedule()
+
+    def call(self, function: Callable[[Log], object]) -> asyncio.Future[object]:
+        """Run a function with the log when it is free; nothing else has it then."""
+        call = Call(function, self.loop.create_future())
+        self._calls.append(call)
+        if self._job is None:
+            self._schedule()
+        return call.future
+
+    def has_room(self, size: int) -> bool:
+        """Whether `size` bytes more may wait to be written."""
+        return not self.waiting_bytes or self.waiting_bytes + size <= UNSEALED_BYTES_MAX
+
+    async def wait_for_room(self) -> None:
+        """Until something of what waits has been handed to the writer."""
+        future = self.loop.create_future()
+        self._room_waiters.append(future)
+        self.commit_soon()
+        await future
+
+    def _give_room(self) -> None:
+        waiting, self._room_waiters = self._room_waiters, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    # The cycle.
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self.loop.call_soon(self.pump)
+
+    def pump(self) -> None:
+        """End the job that has ended, begin the next one if there is work."""
+        self._scheduled = False
+        runner = self.runner
+        assert runner is not None
+        if self._job is not None:
+            if not runner.finished:
+                return
+            job, self._job = self._job, None
+            job.settle(self, runner.outcome, runner.error)
+            # Those who waited run first: what they want next belongs into the same frame.
+            if self._has_work():
+                self._schedule()
+            return
+        next_job = self._next_job()
+        if next_job is not None:
+            self._last_active = self.loop.time()
+            self._job = next_job
+            runner.start(next_job.run)
+
+    def _has_work(self) -> bool:
+        return bool(self._due or self._reads or self._calls or (self.log and self.log.upkeep_due()))
+
+    def _next_job(self) -> Job | None:
+        if self._last is not None:
+            job, self._last = self._last, None
+            return job
+        if self.failure is not None or self.closed:
+            return None
+        if self._reads:
+            line = next(iter(self._reads))
+            del self._reads[line]
+            if line.gap is not None:
+                return Read(self._open_log, line)
+        if self._due:
+            if self._lingers():
+                return None
+            commit = self._seal(puts=True)
+            if commit is not None:
+                return commit
+        if self._calls:
+            return self._calls.popleft().bound(self._open_log)
+        if self._open_log.upkeep_due():
+            return Call(Log.keep_house, None).bound(self._open_log)
+        return None
+
+    @property
+    def _open_log(self) -> Log:
+        assert self.log is not None
+        return self.log
+
+    def _lingers(self) -> bool:
+        """Wait a turn for those who were in the last frame and may be about to ask again."""
+        if len(self._waiters) >= self._expected or self._lingered >= LINGER_TURNS_MAX:
+            return False
+        self._lingered += 1
+        self.linger_turns += 1
+        self._schedule()
+        return True
+
+    def _seal(self, *, puts: bool) -> Commit | None:
+        """One frame of what waits; what does not fit stays due."""
+        log = self._open_log
+        self._due = False
+        self._lingered = 0
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
+            self._flush_timer = None
+        draft = log.draft()
+        batches: list[tuple[Line, Batch]] = []
+        for line in list(self._dirty):
+            self.waiting_bytes += line.count_tail()
+            if batches and (
+                draft.size + line.tail_bytes > FRAME_BYTES_MAX
+                or len(batches) >= LINES_PER_FRAME_MAX
+            ):
+                self._due = True
+                break
+            del self._dirty[line]
+            batch = line.seal(puts=puts)
+            self.waiting_bytes -= batch.frame_bytes
+            if batch:
+                add_batch(draft, log, line, batch)
+                batches.append((line, batch))
+            else:
+                line.confirm()
+        self._give_room()
+        waiters, self._waiters = self._waiters, []
+        if self._due:
+            # Flushes and those whose line did not fit wait for the next frame.
+            sealed = {line for line, _ in batches}
+            self._waiters = [w for w in waiters if w.line not in sealed]
+            waiters = [w for w in waiters if w.line in sealed]
+        level, self._level = self._level, (self._level if self._due else MEMORY)
+        records = sum(batch.upto - batch.first + 1 for _, batch in batches if batch.upto)
+        self._unsynced_records += records
+        every = self.options.sync_every
+        sync = level == SYNC or (every is not None and self._unsynced_records >= every)
+        if not batches:
+            if not waiters:
+                return None
+            if not (sync and log.durable_upto < log.sequence):
+                self._resolve(waiters)
+                return None
+        self._expected = len(waiters) * 3 // 4
+        return Commit(log, draft if batches else None, sync, batches, waiters, level, records)
+
+    # What jobs report.
+
+    def committed(self, job: Commit) -> None:
+        """A frame is written, and synced if it was to be."""
+        self.refused = None
+        if job.batches:
+            self.commit_count += 1
+            self.record_count += job.record_count
+        for line, batch in job.batches:
+            line.confirm()
+            if batch.upto or batch.restored:
+                line.records_came()
+        self._resolve(job.waiters)
+        log = self._open_log
+        if job.synced or log.durable_upto == log.sequence:
+            self._unsynced_records = 0
+            self.syncs.add(int(log.last_sync_seconds * 1e9))
+        elif self._sync_timer is None and self.options.sync_interval is not None:
+            self._sync_timer = self.loop.call_later(self.options.sync_interval, self._sync_is_due)
+        self._watch_idleness()
+
+    def _resolve(self, waiters: list[Waiter]) -> None:
+        for waiter in waiters:
+            future = waiter.future
+            if not future.done():
+                future.set_result(None)
+            elif waiter.claim is not None and waiter.claim.sealed and waiter.line is not None:
+                # The taker left after its records were sealed: they come back with the next frame.
+                waiter.line.restored += waiter.claim.records
+                self.touch(waiter.line, 0)
+
+    def refuse(self, job: Commit, error: FifoqError) -> None:
+        """Nothing of the frame was stored and the log goes on."""
+        self.error_count += 1
+        had_puts = any(batch.upto for _, batch in job.batches)
+        for line, batch in job.batches:
+            self.waiting_bytes += batch.frame_bytes
+            line.unseal()
+            self._dirty[line] = None
+        kept: list[Waiter] = []
+        for waiter in job.waiters:
+            if had_puts and not waiter.count:
+                kept.append(waiter)
+                continue
+            self._refuse_waiter(waiter, error)
+        if any(line.tail for line in self._dirty):
+            self.refused = error
+        if not had_puts:
+            self._retry_later()
+            return
+        # Removals need no space of their own: try them alone.
+        self._waiters = kept + self._waiters
+        self._level = max(self._level, job.level)
+        retry = self._seal(puts=False) if any(map(_removes, self._dirty)) or kept else None
+        for line in self.lines.values():
+            if line.tail:
+                self._dirty[line] = None
+        if retry is not None and self.runner is not None:
+            self._job = retry
+            self.runner.start(retry.run)
+        else:
+            self._retry_later()
+
+    def _refuse_waiter(self, waiter: Waiter, error: FifoqError) -> None:
+        line = waiter.line
+        if line is not None and waiter.count:
+            line.withdraw(waiter.first, waiter.count)
+        if line is not None and waiter.claim is not None and waiter.claim in line.claims:
+            line.claims.remove(waiter.claim)
+            for record in waiter.claim.records:
+                line.give_back(record)
+            line.records_came()
+        if not waiter.future.done():
+            waiter.future.set_exception(error)
+
+    def _retry_later(self) -> None:
+        if self._dirty and self._flush_timer is None:
+            self._flush_timer = self.loop.call_later(RETRY_SECONDS, self._flush_is_due)
+
+    def fail(self, error: FifoqError, waiters: list[Waiter]) -> None:
+        """What is on disk is unknown until a reopen: everything stops."""
+        if self.failure is None:
+            self.failure = error
+            self.error_count += 1
+            logger.error("store failed: %s", type(error).__name__)
+        waiting, self._waiters = waiters + self._waiters, []
+        for waiter in waiting:
+            if not waiter.future.done():
+                waiter.future.set_exception(error)
+        for line in self.lines.values():
+            line.put_limit = line.take_limit = 0
+            line.records_came()
+        for call in self._calls:
+            call.fail(error)
+        self._calls.clear()
+        self._reads.clear()
+        self._give_room()
+        self.cancel_timers()
+
+    # Timers.
+
+    def _sync_is_due(self) -> None:
+        self._sync_timer = None
+        log = self.log
+        if log is not None and self.failure is None and not self.closed:
+            future = self.call(_sync)
+            future.add_done_callback(_consume)
+
+    def _watch_idleness(self) -> None:
+        if self._idle_timer is None and not self.closed:
+            self._idle_timer = self.loop.call_later(SEAL_SECONDS, self._look_for_idleness)
+
+    def _look_for_idleness(self) -> None:
+        self._idle_timer = None
+        if self.failure is not None or self.closed:
+            return
+        idle = self.loop.time() - self._last_active
+        if self._job is not None or self._due or idle < SEAL_SECONDS * 0.9:
+            self._watch_idleness()
+            return
+        log = self._open_log
+        if log.durable_upto == log.sequence or self.options.sync_interval is not None:
+            self.call(_tidy).add_done_callback(self._tidied)
+
+    def _tidied(self, future: asyncio.Future[object]) -> None:
+        if not future.cancelled() and future.exception() is None and future.result():
+            self._watch_idleness()
+
+    def cancel_timers(self) -> None:
+        for timer in (self._flush_timer, self._sync_timer, self._idle_timer):
+            if timer is not None:
+                timer.cancel()
+        self._flush_timer = self._sync_timer = self._idle_timer = None
+
+
+def _removes(line: Line) -> bool:
+    return bool(
+        line.removed or line.claims or line.acked or line.dropped or line.leases or line.restored
+    )
+
+
+def _sync(log: Log) -> None:
+    log.flush()
+
+
+def _tidy(log: Log) -> bool:
+    """Seal a quiet log and compact one step; True if there is more to do."""
+    log.flush()
+    log.seal()
+    return log.compact()
+
+
+def _consume(future: asyncio.Future[object]) -> None:
+    """The failure of a job of our own is told by the next call, not by the future."""
+    if not future.cancelled():
+        future.exception()

@@ -1,0 +1,31 @@
+"""What a queue raises beside the store's errors. The names that asyncio has are also asyncio's."""
+
+from __future__ import annotations
+
+import asyncio
+
+from store import FifoqError
+
+
+class QueueEmpty(FifoqError, asyncio.QueueEmpty):
+    """`take_nowait` found nothing that is ready. Nothing was changed."""
+
+
+class QueueFull(FifoqError, asyncio.QueueFull):
+    """A limit of the queue, or of what may wait to be written, is reached. Nothing was stored."""
+
+
+class QueueClosed(FifoqError):
+    """The queue is closed or shut down; what was confirmed before is safe."""
+
+
+class StaleLease(FifoqError):
+    """The lease has ended and the record is back, or with somebody else. Nothing was changed."""
+
+
+class SchemaMismatch(FifoqError):
+    """The queue holds records of another type than the one it was opened with."""
+
+
+class WrongLoop(FifoqError, RuntimeError):
+    """The queue was used from another thread or event loop than the one that opened it."""

@@ -1,0 +1,234 @@
+"""Jobs: what the writer does with the log, and what follows from it on the loop.
+
+`run` is called on the writer's thread and touches nothing but the log; `settle` is called on the
+loop afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, Protocol
+
+from fifoq.line import Batch, Claim, Line, Run, coarse_times, time_runs
+from store import Draft, DurabilityError, FifoqError, Log, RecordBlock, Status, StoreFailed
+from store.blocks import ACKED, DROPPED, HEADERS, TAKEN, Column
+from store.draft import merged
+from store.state import QueueState
+
+if TYPE_CHECKING:
+    from fifoq.committer import Committer
+
+Columns = dict[int, Column]
+
+READ_BYTES: Final = 1 << 20
+READ_RECORDS: Final = 16384
+"""How much is brought into memory at once, at least if there is that much."""
+
+
+class Waiter:
+    """Somebody who waits for a commit: for records put, for a claim's removal, or for a flush."""
+
+    __slots__ = ("claim", "count", "first", "future", "line")
+
+    def __init__(
+        self,
+        future: asyncio.Future[None],
+        line: Line | None = None,
+        *,
+        first: int = 0,
+        count: int = 0,
+        claim: Claim | None = None,
+    ) -> None:
+        self.future = future
+        self.line = line
+        self.first = first
+        self.count = count
+        self.claim = claim
+
+
+class Job(Protocol):
+    def run(self) -> object: ...
+
+    def settle(
+        self, committer: Committer, outcome: object, error: BaseException | None
+    ) -> None: ...
+
+
+class Commit:
+    """One frame, or only a sync if there is no draft."""
+
+    def __init__(
+        self,
+        log: Log,
+        draft: Draft | None,
+        sync: bool,
+        batches: list[tuple[Line, Batch]],
+        waiters: list[Waiter],
+        level: int,
+        record_count: int,
+    ) -> None:
+        self._log = log
+        self._draft = draft
+        self.synced = sync
+        self.batches = batches
+        self.waiters = waiters
+        self.level = level
+        self.record_count = record_count
+
+    def run(self) -> object:
+        if self._draft is None:
+            self._log.flush()
+            return None
+        return self._log.commit(self._draft, sync=self.synced, upkeep=False)
+
+    def settle(self, committer: Committer, outcome: object, error: BaseException | None) -> None:
+        if error is None:
+            committer.committed(self)
+        elif self._log.status is Status.OPEN:
+            committer.refuse(self, as_ours(error))
+        else:
+            committer.fail(as_ours(error), self.waiters)
+
+
+class Read:
+    """Brings records of a line's gap into memory."""
+
+    def __init__(self, log: Log, line: Line) -> None:
+        assert line.gap is not None
+        self._log = log
+        self._line = line
+        self._first, self._last = line.gap
+        self._headers: dict[int, bytes] = {}
+        self._runs: list[Run] = []
+        self._upto = 0
+
+    def run(self) -> object:
+        size = count = 0
+        self._upto = self._last
+        for block in self._log.read(self._line.name, self._first, self._last):
+            self._add(block)
+            count += block.count
+            size += int(block.offsets[-1] - block.offsets[0])
+            if size >= READ_BYTES or count >= READ_RECORDS:
+                self._upto = block.last
+                break
+        return None
+
+    def _add(self, block: RecordBlock) -> None:
+        payloads, counters = block.payloads(), block.counters()
+        times = block.times()
+        headers = block.columns.get(HEADERS)
+        if headers is not None:
+            assert isinstance(headers, list)
+            self._headers.update((c, h) for c, h in zip(counters, headers, strict=True) if h)
+        for start, stop in consecutive(counters):
+            first = counters[start]
+            self._runs.append(
+                Run(first, payloads[start:stop], coarse_times(first, times[start:stop]))
+            )
+
+    def settle(self, committer: Committer, outcome: object, error: BaseException | None) -> None:
+        if error is None:
+            self._line.headers.update(self._headers)
+            self._line.fill_gap(self._runs, self._upto)
+            self._line.read_ended(None)
+        elif self._log.status is Status.OPEN:
+            self._line.read_ended(as_ours(error))
+        else:
+            committer.fail(as_ours(error), [])
+
+
+class Call:
+    """A function that has the log for itself."""
+
+    def __init__(
+        self, function: Callable[[Log], object], future: asyncio.Future[object] | None
+    ) -> None:
+        self._function = function
+        self._log: Log | None = None
+        self.future: asyncio.Future[object] = future  # type: ignore[assignment]
+
+    def bound(self, log: Log | None) -> Call:
+        self._log = log
+        return self
+
+    def run(self) -> object:
+        return self._function(self._log)  # type: ignore[arg-type]
+
+    def settle(self, committer: Committer, outcome: object, error: BaseException | None) -> None:
+        log = self._log
+        if log is not None and log.status is Status.FAILED:
+            committer.fail(as_ours(error) if error else stopped(log), [])
+        if self.future is None or self.future.done():
+            return
+        if error is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(outcome)
+
+    def fail(self, error: BaseException) -> None:
+        if self.future is not None and not self.future.done():
+            self.future.set_exception(error)
+
+
+def stopped(log: Log) -> FifoqError:
+    return StoreFailed(f"{log.path}: a failure in the upkeep stopped the store")
+
+
+def as_ours(error: BaseException) -> FifoqError:
+    """The error itself, or one of ours around it: a waiter must never get a bare surprise."""
+    if isinstance(error, FifoqError):
+        return error
+    wrapped = DurabilityError(
+        f"{type(error).__name__} while writing: what is on disk is known after a reopen"
+    )
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def consecutive(counters: object) -> list[tuple[int, int]]:
+    """Index ranges within which counters follow each other without a gap."""
+    if isinstance(counters, range):
+        return [(0, len(counters))]
+    assert isinstance(counters, list)
+    cuts = [at + 1 for at, (a, b) in enumerate(pairwise(counters)) if b != a + 1]
+    return list(pairwise([0, *cuts, len(counters)]))
+
+
+def add_batch(draft: Draft, log: Log, line: Line, batch: Batch) -> None:
+    """What a commit holds of one queue: puts first, since takes may remove them again."""
+    queue = log.queue(line.name)
+    if batch.configuration is not None:
+        draft.configure(queue, batch.configuration)
+    for run in batch.runs:
+        draft.put(
+            queue,
+            run.payloads,
+            first=run.first,
+            time_runs=time_runs(run),
+            columns=_headers_of(batch, run) if batch.headers else None,
+        )
+    for record in batch.restored:
+        columns: Columns = {HEADERS: [record.headers]} if record.headers else {}
+        draft.move(queue, [record.counter], [record.time], [record.payload], columns)
+    _add_leases(draft, queue, batch)
+    delay = batch.delay_ns
+    for reason, ranges in ((TAKEN, batch.taken), (ACKED, batch.acked), (DROPPED, batch.dropped)):
+        if ranges:
+            draft.remove(queue, merged(sorted(ranges)), reason=reason, delay_ns=delay)
+            delay = 0
+    if line.high is not None and line.low is not None and (batch.runs or batch.removes):
+        draft.set_marks(queue, line.high, line.high_time, line.low, line.low_time)
+
+
+def _headers_of(batch: Batch, run: Run) -> Columns | None:
+    headers = [batch.headers.get(counter, b"") for counter in range(run.first, run.end)]
+    return {HEADERS: headers} if any(headers) else None
+
+
+def _add_leases(draft: Draft, queue: QueueState, batch: Batch) -> None:
+    if batch.leases:
+        counters = sorted(batch.leases)
+        draft.lease(queue, counters, [batch.leases[c] for c in counters], 0)

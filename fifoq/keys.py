@@ -1,0 +1,45 @@
+"""Keys of records that were put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import overload
+
+from store import Key
+
+
+class Keys(Sequence[Key]):
+    """Consecutive keys of one time, made when they are looked at."""
+
+    __slots__ = ("_count", "_first", "_time")
+
+    def __init__(self, first: int, count: int, time: int) -> None:
+        self._first, self._count, self._time = first, count, time
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Key: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Key]: ...
+
+    def __getitem__(self, index: int | slice) -> Key | list[Key]:
+        counters = range(self._first, self._first + self._count)
+        if not self._first:
+            counters = range(0) if isinstance(index, slice) else counters
+        if isinstance(index, slice):
+            return [Key(counter, self._time) for counter in counters[index]]
+        return Key(counters[index], self._time)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash((self._first, self._count, self._time))
+
+    def __repr__(self) -> str:
+        return f"<Keys {self._first}..{self._first + self._count - 1}>"

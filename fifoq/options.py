@@ -1,0 +1,149 @@
+"""Settings of a queue and of a store: frozen, with defaults, every wrong one named at once."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+
+from store import LogOptions
+
+Durability = Literal["memory", "os", "sync"]
+Overflow = Literal["block", "fail", "drop-oldest", "drop-newest"]
+
+MEMORY: Final = 0
+OS: Final = 1
+SYNC: Final = 2
+LEVELS: Final[dict[str, int]] = {"memory": MEMORY, "os": OS, "sync": SYNC}
+
+ITEM_BYTES_MAX: Final = 60 << 20
+"""No record can be larger: a commit holds 64 MiB with its columns and metadata."""
+
+
+class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How one queue behaves. ValueError names every wrong setting.
+
+    All but `durability` are kept with the queue; given ones replace kept ones on the next open.
+    """
+
+    durability: Durability = "sync"
+    buffer_size: int = 100
+    buffer_bytes: int = 65536
+    flush_interval: float = 0.1
+    auto_flush: bool = True
+    statistics: bool = True
+    maxsize: int | None = None
+    max_bytes: int | None = None
+    overflow: Overflow = "block"
+    pressure_high: int | None = None
+    pressure_low: int | None = None
+    max_item_bytes: int = 16 << 20
+    lease_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        _refuse(
+            _one_of("durability", self.durability, get_args(Durability)),
+            _number("buffer_size", self.buffer_size, 1),
+            _number("buffer_bytes", self.buffer_bytes, 1),
+            _number("flush_interval", self.flush_interval, 0, whole=False),
+            _flag("auto_flush", self.auto_flush),
+            _flag("statistics", self.statistics),
+            _number("maxsize", self.maxsize, 1, optional=True),
+            _number("max_bytes", self.max_bytes, 1, optional=True),
+            _one_of("overflow", self.overflow, get_args(Overflow)),
+            _number("pressure_high", self.pressure_high, 1, optional=True),
+            _number("pressure_low", self.pressure_low, 0, optional=True),
+            self._wrong_pressure(),
+            _number("max_item_bytes", self.max_item_bytes, 1),
+            _most("max_item_bytes", self.max_item_bytes, ITEM_BYTES_MAX),
+            _number("lease_seconds", self.lease_seconds, 0.001, whole=False),
+        )
+
+    def _wrong_pressure(self) -> str | None:
+        high, low = self.pressure_high, self.pressure_low
+        if low is None:
+            return None
+        if high is None:
+            return f"pressure_low={low} needs a pressure_high"
+        if isinstance(high, int) and isinstance(low, int) and low >= high:
+            return f"pressure_low={low} is not below pressure_high={high}"
+        return None
+
+    def changed(self, changes: dict[str, Any]) -> QueueOptions:
+        """The same with some settings replaced. TypeError for a name that is none."""
+        known = self.__struct_fields__
+        unknown = [name for name in changes if name not in known]
+        if unknown:
+            raise TypeError(
+                f"unknown queue option {unknown[0]!r}; there are {', '.join(known)}. "
+                f"Nothing was changed."
+            )
+        return msgspec.structs.replace(self, **changes)
+
+    def pressure_floor(self) -> int | None:
+        """The size at which puts go on once they wait."""
+        if self.pressure_high is None:
+            return None
+        return self.pressure_low if self.pressure_low is not None else self.pressure_high // 2
+
+
+class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a store writes, for all its queues. ValueError names every wrong setting.
+
+    `sync_interval` bounds in seconds what a power cut can take of the weaker levels (None: they
+    are never synced on their own), `sync_every` does so in records.
+    """
+
+    segment_bytes: int = 64 << 20
+    segment_records: int = 1_000_000
+    segment_seconds: float = 24 * 3600
+    sync_interval: float | None = 0.1
+    sync_every: int | None = None
+
+    def __post_init__(self) -> None:
+        _refuse(
+            _number("sync_interval", self.sync_interval, 0, whole=False, optional=True),
+            _number("sync_every", self.sync_every, 1, optional=True),
+        )
+        self.log_options()
+
+    def log_options(self) -> LogOptions:
+        return LogOptions(
+            segment_bytes=self.segment_bytes,
+            segment_records=self.segment_records,
+            segment_seconds=self.segment_seconds,
+        )
+
+
+STORE_OPTION_NAMES: Final = frozenset(StoreOptions.__struct_fields__)
+
+
+def _number(
+    name: str, value: object, least: float, *, whole: bool = True, optional: bool = False
+) -> str | None:
+    if optional and value is None:
+        return None
+    kinds = (int,) if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        return f"{name}={value!r} is not a {'whole number' if whole else 'number'}"
+    # Written so that a NaN, which compares with nothing, is wrong too.
+    return None if value >= least else f"{name}={value} is below {least}"
+
+
+def _most(name: str, value: object, most: int) -> str | None:
+    over = isinstance(value, int) and value > most
+    return f"{name}={value} is over {most}" if over else None
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> str | None:
+    return None if value in allowed else f"{name}={value!r} is none of {', '.join(allowed)}"
+
+
+def _flag(name: str, value: object) -> str | None:
+    return None if isinstance(value, bool) else f"{name}={value!r} is neither True nor False"
+
+
+def _refuse(*wrong: str | None) -> None:
+    texts = [text for text in wrong if text is not None]
+    if texts:
+        raise ValueError("; ".join(texts))

@@ -1,0 +1,247 @@
+"""The store: many queues in one directory, one log, one owner; and how queues are opened."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import warnings
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Generic, TypeVar, overload
+
+from fifoq.codec import Codec, read_kept
+from fifoq.committer import Committer
+from fifoq.jobs import Waiter
+from fifoq.options import STORE_OPTION_NAMES, SYNC, QueueOptions, StoreOptions
+from fifoq.queue import Queue
+from fifoq.writer import Runner, Writer
+from store import ForkError, Log, Quarantine, open_log
+from store.files import Clock, Files
+from store.opening import Recover
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+DEFAULT_QUEUE = "main"
+
+MakeRunner = Callable[[asyncio.AbstractEventLoop, Callable[[], None], str], Runner]
+
+
+class Opening(Generic[R]):
+    """What `open` and `open_store` give: await it, or enter it with `async with`."""
+
+    __slots__ = ("_open", "_opened")
+
+    def __init__(self, open: Callable[[], Coroutine[Any, Any, R]]) -> None:
+        self._open = open
+        self._opened: R | None = None
+
+    def __await__(self) -> Generator[Any, None, R]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> R:
+        self._opened = await self._open()
+        return self._opened
+
+    async def __aexit__(self, *error: object) -> None:
+        opened: Any = self._opened
+        await opened.close()
+
+
+class Store:
+    """An open store. Its queues share one log, one commit and one sync."""
+
+    def __init__(self, path: str, committer: Committer) -> None:
+        self.path = path
+        self._committer = committer
+        self._queues: dict[str, Queue[Any]] = {}
+        self._closing: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        state = "closed" if self._committer.closed else "open"
+        return f"<Store {self.path!r} queues={len(self._queues)} {state}>"
+
+    @property
+    def quarantine(self) -> Quarantine | None:
+        """What `recover="quarantine"` set aside, if anything."""
+        log = self._committer.log
+        return None if log is None else log.quarantine
+
+    @overload
+    async def queue(self, name: str = ..., *, type: type[T], **options: Any) -> Queue[T]: ...
+
+    @overload
+    async def queue(self, name: str = ..., *, type: None = ..., **options: Any) -> Queue[bytes]: ...
+
+    async def queue(self, name: str = DEFAULT_QUEUE, *, type: Any = None, **options: Any) -> Any:
+        """Open a queue of this store; it comes to be with its first commit.
+
+        The same object for the same name. Given options replace kept ones. InvalidName,
+        SchemaMismatch, ValueError for wrong options: nothing was changed.
+        """
+        committer = self._committer
+        committer.require_usable()
+        queue = self._queues.get(name)
+        if queue is not None:
+            if options:
+                queue.configure(**options)
+            return queue
+        state = await committer.call(lambda log: log.queue(name))
+        if name in self._queues:
+            return self._queues[name]
+        kept = read_kept(state.configuration)  # type: ignore[attr-defined]
+        codec: Codec[Any] = Codec(type, kept, name)
+        chosen = QueueOptions().changed({**kept.options, **options})
+        queue = Queue(committer, state, chosen, codec)  # type: ignore[arg-type]
+        self._queues[name] = committer.lines[name] = queue
+        configuration = codec.configuration(chosen)
+        if configuration != (state.configuration or codec.configuration(QueueOptions())):  # type: ignore[attr-defined]
+            queue.configuration = configuration
+            committer.touch(queue, 0)
+        return queue
+
+    def queues(self) -> list[str]:
+        """Names of the queues that hold anything or ever did, in order."""
+        log = self._committer.log
+        return sorted(log.state.queues) if log is not None else []
+
+    async def flush(self) -> None:
+        """Make everything that was put, taken and acked in any queue durable."""
+        self._committer.require_usable()
+        waiter = Waiter(self._committer.loop.create_future())
+        self._committer.wait(waiter, SYNC)
+        await waiter.future
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Make everything durable, leave a clean end, let the directory go. Twice is fine.
+
+        Cancelled or timed out, closing goes on in the background; calling it again waits for it.
+        DurabilityError: the store is closed, and what is on disk is known after a reopen.
+        """
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        async with asyncio.timeout(timeout):
+            await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        committer = self._committer
+        if committer.closed:
+            return
+        try:
+            if committer.failure is None:
+                await self.flush()
+        finally:
+            committer.closed = True
+            committer.cancel_timers()
+            for queue in self._queues.values():
+                queue.store_closed()
+                queue.leasing.stop()
+            await self._let_go()
+
+    async def _let_go(self) -> None:
+        committer = self._committer
+        log, runner = committer.log, committer.runner
+        try:
+            if log is not None and not isinstance(committer.failure, ForkError):
+                await committer.finish(Log.close)
+        finally:
+            if runner is not None:
+                runner.stop()
+
+    async def __aenter__(self) -> Store:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    def __del__(self) -> None:
+        committer = getattr(self, "_committer", None)
+        if committer is not None and not committer.closed and committer.log is not None:
+            warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2)
+
+
+def open_store(
+    path: str | os.PathLike[str],
+    *,
+    recover: Recover = "refuse",
+    files: Files | None = None,
+    clock: Clock | None = None,
+    runner: MakeRunner | None = None,
+    **options: Any,
+) -> Opening[Store]:
+    """Open the store at `path`, or make one there, and own it until it is closed.
+
+    `await` it or use it with `async with`. AlreadyOpen, CorruptionError, FormatError, AccessError:
+    nothing was changed. `recover="quarantine"` opens a damaged store with everything intact.
+    """
+    store_options = StoreOptions(**options)
+    target = os.fspath(path)
+
+    def open_it() -> Coroutine[Any, Any, Store]:
+        return _open_store(target, recover, files, clock, runner or Writer, store_options)
+
+    return Opening(open_it)
+
+
+async def _open_store(
+    path: str,
+    recover: Recover,
+    files: Files | None,
+    clock: Clock | None,
+    make_runner: MakeRunner,
+    options: StoreOptions,
+) -> Store:
+    loop = asyncio.get_running_loop()
+    committer = Committer(loop, options)
+
+    def open_the_log(_: object) -> Log:
+        return open_log(
+            path, files=files, clock=clock, options=options.log_options(), recover=recover
+        )
+
+    committer.runner = make_runner(loop, committer.pump, os.path.basename(path) or path)
+    try:
+        log = await committer.start(open_the_log)
+    except BaseException:
+        committer.abandon()
+        raise
+    assert isinstance(log, Log)
+    committer.own(log)
+    return Store(path, committer)
+
+
+@overload
+def open(
+    path: str | os.PathLike[str], *, type: type[T], queue: str = ..., **options: Any
+) -> Opening[Queue[T]]: ...
+
+
+@overload
+def open(
+    path: str | os.PathLike[str], *, type: None = ..., queue: str = ..., **options: Any
+) -> Opening[Queue[bytes]]: ...
+
+
+def open(
+    path: str | os.PathLike[str], *, type: Any = None, queue: str = DEFAULT_QUEUE, **options: Any
+) -> Any:
+    """Open one queue, by default "main", of the store at `path`; both are made if need be.
+
+    Closing the queue closes the store. Options are those of the queue and of the store.
+    """
+    names = {*STORE_OPTION_NAMES, "recover", "files", "clock", "runner"}
+    of_store = {name: options.pop(name) for name in list(options) if name in names}
+    # Wrong options are told before anything is made.
+    QueueOptions().changed(options)
+    opening = open_store(path, **of_store)
+
+    async def open_it() -> Queue[Any]:
+        store = await opening
+        try:
+            opened = await store.queue(queue, type=type, **options)
+        except BaseException:
+            await store.close()
+            raise
+        opened.owner = store
+        return opened  # type: ignore[no-any-return]
+
+    return Opening(open_it)

@@ -1,0 +1,148 @@
+"""The writer: a thread that runs one job at a time, so that the loop never waits for a disk.
+
+A job is handed over and its end reported by a file descriptor each way, which costs less than a
+lock and a call into the loop. A thread that comes back from the kernel needs the interpreter lock,
+and a loop that is busy in short turns gives it away only for moments too short to be caught: a
+sync could take seconds. So while a job is under way the loop's thread stands aside now and then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+Job = Callable[[], object]
+
+ASIDE_AFTER_SECONDS: Final = 0.001
+"""How long a job may be under way before the loop's thread stands aside, and how often."""
+ASIDE_SECONDS: Final = 0.0001
+"""For how long: enough for a thread that waits for the interpreter lock to wake up and take it."""
+
+
+class Runner(Protocol):
+    """Runs one job at a time somewhere that may block, and reports its end to the loop."""
+
+    finished: bool
+    """The job has ended; `outcome` and `error` say how. False again once the next one starts."""
+    outcome: object
+    error: BaseException | None
+
+    def start(self, job: Job) -> None:
+        """Begin a job; none may be under way. `on_end` is called on the loop when it has ended."""
+
+    def stop(self) -> None:
+        """Take no more jobs. One that hangs is left behind; a thread that is idle ends."""
+
+
+class Writer:
+    """The runner of a live store: a thread."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, on_end: Callable[[], None], name: str
+    ) -> None:
+        self._loop = loop
+        self._on_end = on_end
+        self._job: Job | None = None
+        self._jobs_started = 0
+        self._aside: asyncio.TimerHandle | None = None
+        self._stopped = False
+        self.finished = False
+        self.outcome: object = None
+        self.error: BaseException | None = None
+        self._go = _Signal()
+        try:
+            self._end = _Signal()
+        except BaseException:
+            self._go.close()
+            raise
+        # A daemon: a program that forgets to close its queues must still be able to end.
+        self._thread = threading.Thread(target=self._run, name=f"fifoq {name}", daemon=True)
+        loop.add_reader(self._end.reader, self._ended)
+        self._thread.start()
+
+    def start(self, job: Job) -> None:
+        self._job = job
+        self.finished = False
+        self._jobs_started += 1
+        self._go.give()
+        if self._aside is None:
+            self._stand_aside_later()
+
+    def stop(self) -> None:
+        if self._stopped:
+            return
+        self._stopped = True
+        if self._aside is not None:
+            self._aside.cancel()
+        if not self._loop.is_closed():
+            self._loop.remove_reader(self._end.reader)
+        self._job = None
+        self._go.give()
+
+    def _run(self) -> None:
+        wait, tell = self._go.wait, self._end.give
+        while True:
+            wait()
+            job = self._job
+            if job is None:
+                break
+            self._do(job)
+            self.finished = True
+            del job
+            tell()
+            if self._stopped:
+                break
+        self._go.close()
+        self._end.close()
+
+    def _do(self, job: Job) -> None:
+        try:
+            self.outcome = job()
+            self.error = None
+        except BaseException as error:
+            self.outcome, self.error = None, error
+
+    def _ended(self) -> None:
+        self._end.wait()
+        self._on_end()
+
+    def _stand_aside_later(self) -> None:
+        self._aside = self._loop.call_later(
+            ASIDE_AFTER_SECONDS, self._stand_aside, self._jobs_started
+        )
+
+    def _stand_aside(self, seen: int) -> None:
+        if self.finished:
+            self._aside = None
+            return
+        if seen == self._jobs_started:
+            time.sleep(ASIDE_SECONDS)
+        self._stand_aside_later()
+
+
+class _Signal:
+    """Wakes one waiting thread or loop. An eventfd, or a pipe where there is none."""
+
+    def __init__(self) -> None:
+        if hasattr(os, "eventfd"):
+            self.reader = self._writer = os.eventfd(0, os.EFD_CLOEXEC)
+        else:
+            self.reader, self._writer = os.pipe()
+
+    def give(self) -> None:
+        os.write(self._writer, _ONE)
+
+    def wait(self) -> None:
+        os.read(self.reader, len(_ONE))
+
+    def close(self) -> None:
+        os.close(self.reader)
+        if self._writer != self.reader:
+            os.close(self._writer)
+
+
+_ONE: Final = (1).to_bytes(8, "little")
