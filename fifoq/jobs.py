@@ -209,6 +209,7 @@ def add_batch(draft: Draft, log: Log, line: Line, batch: Batch) -> None:
             first=run.first,
             time_runs=time_runs(run),
             columns=_headers_of(batch, run) if batch.headers else None,
+            item_bytes=run.item_bytes,
         )
     for record in batch.restored:
         columns: Columns = {HEADERS: [record.headers]} if record.headers else {}

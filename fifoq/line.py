@@ -62,6 +62,8 @@ class Run(NamedTuple):
     first: int
     payloads: Sequence[bytes]
     times: TimeRuns
+    item_bytes: int | None = None
+    """The length of every payload, if it is the same and known."""
 
     @property
     def end(self) -> int:
@@ -168,6 +170,7 @@ class Line:
         "tail_bytes",
         "tail_counted",
         "tail_first",
+        "tail_item_bytes",
         "tail_shown",
         "tail_times",
         "take_limit",
@@ -194,6 +197,7 @@ class Line:
         self.tail_times: TimeRuns = []
         self.tail_bytes = 0
         self.tail_counted = 0
+        self.tail_item_bytes: int | None = None
         self.withdrawn = False
         self.withdrawn_count = 0
         self.hidden = 0
@@ -206,7 +210,7 @@ class Line:
         self.take_limit = 0
         self.ready: deque[bytes] = deque()
         self.run_first = self.run_end = self.taken_from = self.head
-        self.run_item_bytes = 0
+        self.run_item_bytes: int | None = 0
         self.run_ends: list[int] = []
         self.run_times: TimeRuns = []
         self.chunks: deque[Run] = deque()
@@ -333,7 +337,17 @@ class Line:
         more = len(tail) - counted
         if not more:
             return 0
-        size = sum(map(len, tail[counted:])) + COLUMN_BYTES * more  # type: ignore[arg-type]
+        lengths = list(map(len, tail[counted:] if counted else tail))  # type: ignore[arg-type]
+        length = lengths[0]
+        if lengths.count(length) == more:
+            size = more * (length + COLUMN_BYTES)
+            if not counted:
+                self.tail_item_bytes = length
+            elif length != self.tail_item_bytes:
+                self.tail_item_bytes = None
+        else:
+            size = sum(lengths) + COLUMN_BYTES * more
+            self.tail_item_bytes = None
         self.tail_bytes += size
         self.tail_counted = len(tail)
         return size
@@ -389,21 +403,24 @@ class Line:
         at = start - self.tail_first
         payloads = self.tail[at : stop - self.tail_first]
         self.tail_shown = stop
-        return Run(start, payloads, times_from(self.tail_times, start))  # type: ignore[arg-type]
+        counted = stop - self.tail_first <= self.tail_counted
+        item_bytes = self.tail_item_bytes if counted else None
+        return Run(start, payloads, times_from(self.tail_times, start), item_bytes)  # type: ignore[arg-type]
 
     def _start_run(self, run: Run) -> None:
-        first, payloads, times = run
+        first, payloads, times, item_bytes = run
         self.bias += first - self.head
         self.head = self.run_first = self.taken_from = first
         self.run_end = first + len(payloads)
         self.ready.extend(payloads)
         self.run_times = times
-        lengths = list(map(len, payloads))
-        if lengths.count(lengths[0]) == len(lengths):
-            self.run_item_bytes = lengths[0]
-        else:
-            self.run_item_bytes = -1
-            self.run_ends = [0, *accumulate(lengths)]
+        if item_bytes is None:
+            lengths = list(map(len, payloads))
+            if lengths.count(lengths[0]) == len(lengths):
+                item_bytes = lengths[0]
+            else:
+                self.run_ends = [0, *accumulate(lengths)]
+        self.run_item_bytes = item_bytes
 
     def close_run(self) -> None:
         """Note what was taken from the run since the last time, to be removed by a commit."""
@@ -422,7 +439,7 @@ class Line:
 
     def taken_weight(self, first: int, end: int) -> int:
         count = end - first
-        if self.run_item_bytes >= 0:
+        if self.run_item_bytes is not None:
             return records_weight(count * self.run_item_bytes, count)
         ends, base = self.run_ends, self.run_first
         return records_weight(ends[end - base] - ends[first - base], count)
@@ -526,7 +543,7 @@ class Line:
         if self.withdrawn:
             batch.runs = list(_runs_without_holes(first, payloads, self.tail_times))
         else:
-            batch.runs = [Run(first, payloads, self.tail_times)]  # type: ignore[arg-type]
+            batch.runs = [Run(first, payloads, self.tail_times, self.tail_item_bytes)]  # type: ignore[arg-type]
         batch.shown = max(first, self.tail_shown)
         batch.first, batch.upto = first, self.next - 1
         batch.frame_bytes = self.tail_bytes
@@ -627,6 +644,8 @@ def removal_of(record: Returned) -> tuple[int, int, int]:
 
 def run_bytes(run: Run) -> int:
     """What a run needs in memory, about."""
+    if run.item_bytes is not None:
+        return (run.item_bytes + RECORD_OVERHEAD) * len(run.payloads)
     return sum(map(len, run.payloads)) + RECORD_OVERHEAD * len(run.payloads)
 
 
@@ -635,7 +654,7 @@ def part_of(run: Run, start: int, stop: int) -> Run:
     if start == run.first and stop == run.end:
         return run
     payloads = run.payloads[start - run.first : stop - run.first]
-    return Run(start, payloads, times_from(run.times, start))
+    return Run(start, payloads, times_from(run.times, start), run.item_bytes)
 
 
 def times_from(times: TimeRuns, counter: int) -> TimeRuns:

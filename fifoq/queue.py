@@ -413,7 +413,7 @@ class Queue(Line, Generic[T]):
         head = self.head
         if head < self.take_limit:
             self.head = head + 1
-            return self._codec.decode(self._pop()) if self._codec.typed else self._pop()  # type: ignore[return-value]
+            return self._pop()  # type: ignore[return-value]
         if timeout is not None:
             async with asyncio.timeout(timeout):
                 return await self._take()
@@ -436,7 +436,7 @@ class Queue(Line, Generic[T]):
         head = self.head
         if head < self.take_limit:
             self.head = head + 1
-            return self._codec.decode(self._pop())
+            return self._pop()  # type: ignore[return-value]
         if not self._looks_ready():
             raise QueueEmpty(f"queue {self.name!r} has nothing that is ready. Await take.")
         return self._codec.decode(self._take_in_memory())
@@ -515,7 +515,7 @@ class Queue(Line, Generic[T]):
         else:
             self.head += 1
             payload = self._pop()
-            if not returned and self._fast:
+            if not returned and self._fast and not self._codec.typed:
                 self.open_takes(self.window)
                 self._committer.open_window(self)
         if self.options.max_bytes is not None:

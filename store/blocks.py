@@ -112,14 +112,15 @@ def encode_records(
     time_runs: Sequence[tuple[int, int]] | None = None,
     columns: dict[int, Column] | None = None,
     kind: int = RECORDS,
+    item_bytes: int | None = None,
 ) -> tuple[list[Buffer], int]:
     """Encode records with counters from `first` on; returns the block's parts and payload bytes.
 
     The first part is the header, which holds the block's whole size.
 
     `times` (not below `time`, one for each record), or `time_runs` (how many records share which
-    time), are given only when they differ. The caller has checked sizes: the block must fit into
-    a frame.
+    time), are given only when they differ, `item_bytes` only if that is the length of every
+    payload. The caller has checked sizes: the block must fit into a frame.
     """
     count = len(payloads)
     payload = b"".join(payloads)
@@ -129,7 +130,10 @@ def encode_records(
             f"a commit of {payload_bytes} bytes is over the limit of {BODY_BYTES_MAX}, columns and "
             f"metadata included. Nothing was stored. Put fewer or smaller records at once."
         )
-    offsets = _end_offsets(list(map(len, payloads)), payload_bytes)
+    if item_bytes is not None and payload_bytes == item_bytes * count:
+        offsets = _even_offsets(count, item_bytes)
+    else:
+        offsets = _end_offsets(list(map(len, payloads)), payload_bytes)
     parts: list[Buffer] = [b"", offsets, _PADS[len(offsets) % 8]]
     if time_runs is not None:
         width = _add_time_runs(parts, time, time_runs)
@@ -192,7 +196,9 @@ def _end_offsets(lengths: list[int], total: int) -> bytes:
 
 @lru_cache(maxsize=64)
 def _even_offsets(count: int, length: int) -> bytes:
-    return struct.pack(f"<{count + 1}i", *(length * at for at in range(count + 1)))
+    if not length:
+        return bytes(4 * (count + 1))
+    return array("i", range(0, length * count + 1, length)).tobytes()
 
 
 def _add_times(parts: list[Buffer], time: int, times: Sequence[int] | None) -> int:

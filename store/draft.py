@@ -179,12 +179,14 @@ class Draft:
         times: Sequence[int] | None = None,
         time_runs: Sequence[tuple[int, int]] | None = None,
         columns: dict[int, Column] | None = None,
+        item_bytes: int | None = None,
     ) -> int:
         """Add records; returns the counter of the first. They follow each other without a gap.
 
         `first` is given when counters were handed out before; it may leave a gap, never go back.
         Put times are one for each record (`times`), or how many records share which time
-        (`time_runs`), or now. They are clamped so that a queue's never go back.
+        (`time_runs`), or now. They are clamped so that a queue's never go back. `item_bytes` is
+        given if every payload is known to have that length.
         """
         plan = self._plan(queue)
         genesis = plan.genesis
@@ -222,6 +224,7 @@ class Draft:
                 times=times,
                 time_runs=time_runs,
                 columns=columns,
+                item_bytes=item_bytes,
             )
         except _UNENCODABLE as error:
             _check_payloads(payloads)

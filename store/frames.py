@@ -45,6 +45,10 @@ _HEADER = struct.Struct("<4sIQQIHHII")
 _HEAD = struct.Struct("<4sIQQIHHI")
 """A frame header without its checksum."""
 _U32 = struct.Struct("<I")
+_HEADER_AND_CHECKSUM = struct.Struct(f"<{_HEAD.size}sI")
+_EMPTY: Final = bytearray()
+_NO_HEADER: Final = bytes(_HEADER.size)
+_NO_TRAILER: Final = bytes(_U32.size)
 _PADS: Final = tuple(bytes(count) for count in range(ALIGNMENT))
 SEGMENT_HEADER_BYTES: Final = _SEGMENT.size
 FRAME_HEADER_BYTES: Final = _HEADER.size
@@ -158,13 +162,15 @@ def encode_frame(
     check: Check,
     seed: int,
     offset: int,
-) -> tuple[bytes, int]:
+) -> tuple[bytearray, int]:
     """Assemble one frame for `offset` of the segment with that seed.
 
     Returns the bytes and the body checksum, which the next frame carries as `previous`.
     """
-    body = b"".join((*parts, genesis))
-    body_bytes = len(body)
+    # One copy of everything: header and checksum are written into their places afterwards.
+    frame = _EMPTY.join((_NO_HEADER, *parts, genesis, _NO_TRAILER))
+    body_end = len(frame) - TRAILER_BYTES
+    body_bytes = body_end - FRAME_HEADER_BYTES
     head = _HEAD.pack(
         FRAME_MAGIC,
         body_bytes,
@@ -176,16 +182,11 @@ def encode_frame(
         len(genesis),
     )
     header_checksum = check(head, place_seed(check, seed, offset))
-    body_checksum = check(body, header_checksum)
-    frame = b"".join(
-        (
-            head,
-            _U32.pack(header_checksum),
-            body,
-            _U32.pack(body_checksum),
-            _PADS[-(body_bytes + TRAILER_BYTES) % ALIGNMENT],
-        )
-    )
+    with memoryview(frame) as view, view[FRAME_HEADER_BYTES:body_end] as body:
+        body_checksum = check(body, header_checksum)
+    _HEADER_AND_CHECKSUM.pack_into(frame, 0, head, header_checksum)
+    _U32.pack_into(frame, body_end, body_checksum)
+    frame += _PADS[-(body_bytes + TRAILER_BYTES) % ALIGNMENT]
     return frame, body_checksum
 
 

@@ -310,7 +310,7 @@ class Log:
         previous: int,
         flags: int = 0,
         ahead: int = 0,
-    ) -> tuple[bytes, int]:
+    ) -> tuple[bytearray, int]:
         """One frame for `ahead` bytes behind the tail's end, and its checksum."""
         file = self.tail.file
         return encode_frame(
@@ -326,7 +326,7 @@ class Log:
             offset=self.tail.length + ahead,
         )
 
-    def _write(self, frames: bytes) -> int:
+    def _write(self, frames: Buffer) -> int:
         """Append frames; unless they are refused the log then counts as failed.
 
         The caller takes that back once the state agrees with the file. The other way round, a
