@@ -1,0 +1,325 @@
+"""Cells: the life of one actor, in one task.
+
+A cell keeps what stays the same over restarts: name, ref, mailbox, children, counts. It makes the
+actor object, runs its hooks and handlers, asks the supervision about failures, and sees to it that
+every message has an outcome when it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from anyio import CancelScope, move_on_after
+
+from actors.actor import Actor, Context
+from actors.batch import Reply
+from actors.errors import ActorStopped, NoReply
+from actors.handling import Handling, InBatches, OneByOne
+from actors.life import TABLE, Event, State
+from actors.mailbox import Mailbox, MailboxOptions
+from actors.memory import MemoryMailbox
+from actors.ref import STOP_SECONDS, Ref
+from actors.stats import ActorStats
+from actors.supervision import Restarts, Supervision
+
+if TYPE_CHECKING:
+    from actors.system import ActorSystem
+
+M = TypeVar("M")
+N = TypeVar("N")
+
+ON_STOP_SECONDS = 5.0
+"""How long `on_stop` may take, also after the deadline of a stop."""
+CHILD_STOP_SECONDS = 5.0
+"""How long children may handle what waits when their parent restarts."""
+
+logger = logging.getLogger("actors")
+
+
+class Cell(Generic[M]):
+    """One actor, seen from the runtime."""
+
+    def __init__(
+        self,
+        system: ActorSystem,
+        parent: Cell[Any] | None,
+        factory: partial[Actor[M]],
+        name: str,
+        mailbox: MailboxOptions | Mailbox,
+        supervision: Supervision,
+    ) -> None:
+        self.name = name
+        self.parent = parent
+        self.children: list[Cell[Any]] = []
+        self.state = State.STARTING
+        self.handled = self.failed = self.restarts = self.undelivered = 0
+        self.batches: dict[str, int] = {}
+        self.task: asyncio.Task[object] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._system = system
+        self._factory = factory
+        self._supervision = supervision
+        self._restarts = Restarts(supervision, system.random)
+        self._adopt(factory())
+        self.mailbox: Mailbox = (
+            MemoryMailbox(mailbox, name) if isinstance(mailbox, MailboxOptions) else mailbox
+        )
+        self.ref: Ref[M] = Ref(self)
+        self.told: Context[M] = Context(self, Reply())
+        self._handling: Handling = OneByOne(self) if self.on_batch is None else InBatches(self)
+        # Set by a child that escalates: between two messages the cell takes it as its own failure.
+        self.interruption: Exception | None = None
+        self.waiting = False
+        # Whoever spawned may wait for `on_start` and then hears of its failure, in place of the
+        # supervision.
+        self.started: asyncio.Future[None] | None = None
+        self.ended = asyncio.Event()
+        self._scope = CancelScope()
+        self._deferred: set[asyncio.Future[object]] = set()
+        self._deadline: float | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._killed = self._closing_down = False
+        self._cause: Exception | None = None
+
+    # Life
+
+    async def run(self) -> None:
+        """Live until the mailbox is closed and drained, or the deadline of a stop is over."""
+        self.task = asyncio.current_task()
+        try:
+            try:
+                while await self._live():
+                    pass
+            finally:
+                await self._close_down()
+        finally:
+            self.end()
+
+    async def _live(self) -> bool:
+        """Handle messages until something happens; True if life goes on after it."""
+        failure: Exception | None = None
+        with CancelScope() as self._scope:
+            if self._killed:
+                return False
+            try:
+                await self._start()
+                await self._handling.run()
+            except Exception as error:
+                failure = error
+        failure, self.interruption = failure or self.interruption, None
+        if failure is None or self._killed:
+            return False
+        return await self._recover(failure)
+
+    def _adopt(self, actor: Actor[M]) -> None:
+        on_batch = getattr(actor, "on_batch", None)
+        if on_batch is None and type(actor).receive is Actor.receive:
+            raise TypeError(f"{type(actor).__name__} has neither receive nor on_batch")
+        self._actor: Actor[M] | None = actor
+        self._began = False
+        self.receive: Callable[[Any, Context[M]], Awaitable[None]] = actor.receive
+        self.on_batch: Callable[[Any, Context[M]], Awaitable[None]] | None = on_batch
+
+    async def _start(self) -> None:
+        if self._actor is None:
+            self._adopt(self._factory())
+        assert self._actor is not None
+        if not self._began:
+            await self._actor.on_start(self.told)
+            self._began = True
+        self._shift(Event.STARTED)
+        if self.started is not None and not self.started.done():
+            self.started.set_result(None)
+
+    async def _recover(self, failure: Exception) -> bool:
+        """Do what the supervision says about a failure; True if life goes on."""
+        self._cause = failure
+        if self.started is not None and not self.started.done():
+            self.started.set_exception(failure)
+            return False
+        strategy = self._supervision.strategy_for(failure)
+        logger.error("actor %r failed: %s", self.name, strategy, exc_info=failure)
+        if strategy == "resume" and self._began:
+            return True
+        if strategy in ("restart", "resume"):
+            delay = self._restarts.next_delay(self._loop.time())
+            if delay is not None:
+                return await self._restart(failure, delay)
+            failure.add_note(f"actor {self.name!r} failed too often to be restarted once more")
+            strategy = "escalate"
+        if strategy == "escalate":
+            self._escalate(failure)
+        return False
+
+    async def _restart(self, failure: Exception, delay: float) -> bool:
+        self._shift(Event.FAILED)
+        self.restarts += 1
+        self._fail_deferred(failure)
+        with CancelScope() as self._scope:
+            await self._stop_children(self._loop.time() + CHILD_STOP_SECONDS)
+            await self._run_on_stop()
+            await asyncio.sleep(delay)
+        self._actor = self._cause = self.interruption = None
+        return True
+
+    def _escalate(self, failure: Exception) -> None:
+        if self.parent is None:
+            self._system.fail(failure)
+        else:
+            self.parent.interrupt(failure)
+
+    def interrupt(self, error: Exception) -> None:
+        """Fail with a child's error, as soon as no message is being handled."""
+        self.interruption = self.interruption or error
+        if self.waiting:
+            self._scope.cancel()
+
+    def is_being_cancelled(self) -> bool:
+        """Whether a `CancelledError` in the cell's task is meant for the cell."""
+        assert self.task is not None
+        return self.task.cancelling() > 0
+
+    # Replies
+
+    def defer(self, reply: Reply) -> None:
+        """Remember the askers until they have their answer."""
+        for future in reply.futures:
+            self._deferred.add(future)
+            future.add_done_callback(self._deferred.discard)
+
+    def demand(self, reply: Reply) -> None:
+        """The handler has returned: whoever has no answer, and no promise of one, hears so."""
+        for future in reply.futures:
+            if not future.done() and future not in self._deferred:
+                future.set_exception(NoReply(self.name))
+
+    def _fail_deferred(self, error: Exception) -> None:
+        Reply(tuple(self._deferred)).fail(error)
+
+    # Children
+
+    def spawn_child(
+        self,
+        factory: partial[Actor[N]],
+        *,
+        name: str | None,
+        mailbox: MailboxOptions | Mailbox | None,
+        supervision: Supervision | None,
+    ) -> Ref[N]:
+        """Make a child; it starts in its own time."""
+        if self._closing_down:
+            raise ActorStopped(self.name)
+        return self._system.make(self, factory, name, mailbox, supervision).ref
+
+    async def _stop_children(self, deadline: float) -> None:
+        # The youngest first: an older one may still be told something by it.
+        while self.children:
+            child = self.children[-1]
+            child.request_stop(deadline)
+            await child.ended.wait()
+
+    # Stopping
+
+    async def stop(self, timeout: float | None) -> int:
+        """See `Ref.stop`."""
+        self.request_stop(None if timeout is None else self._loop.time() + timeout)
+        if asyncio.current_task() is self.task:
+            return 0
+        await self.ended.wait()
+        return self.undelivered
+
+    def request_stop(self, deadline: float | None) -> None:
+        """Close the intake; at the deadline, if there is one, end whatever goes on."""
+        if self.state is State.STOPPED:
+            return
+        self._refuse()
+        if deadline is None or (self._deadline is not None and self._deadline <= deadline):
+            return
+        self._deadline = deadline
+        if self._timer is not None:
+            self._timer.cancel()
+        if deadline <= self._loop.time():
+            self.kill()
+        else:
+            self._timer = self._loop.call_at(deadline, self.kill)
+
+    def kill(self) -> None:
+        """Give all that waits its outcome and cancel what the cell is doing."""
+        self._killed = True
+        self._refuse()
+        self._discard()
+        self._scope.cancel()
+        for child in self.children:
+            child.kill()
+
+    def _refuse(self) -> None:
+        self._shift(Event.STOP)
+        self.mailbox.close()
+
+    def _discard(self) -> None:
+        self.undelivered += self._handling.discard(self._stopped())
+
+    def _stopped(self) -> ActorStopped:
+        error = ActorStopped(self.name)
+        error.__cause__ = self._cause
+        return error
+
+    async def _close_down(self) -> None:
+        self._closing_down = True
+        self._refuse()
+        self._discard()
+        now = self._loop.time()
+        with CancelScope(shield=True):
+            await self._stop_children(now if self._killed else self._deadline or now + STOP_SECONDS)
+            await self._run_on_stop()
+
+    async def _run_on_stop(self) -> None:
+        if not self._began or self._actor is None:
+            return
+        self._began = False
+        try:
+            with move_on_after(ON_STOP_SECONDS, shield=True) as scope:
+                await self._actor.on_stop(self.told)
+            if scope.cancelled_caught:
+                logger.error("actor %r: on_stop took over %s s", self.name, ON_STOP_SECONDS)
+        except Exception:
+            logger.exception("actor %r: on_stop failed", self.name)
+
+    def end(self) -> None:
+        """Nothing runs any more. May be called twice, and for a cell whose task never ran."""
+        if self.state is State.STOPPED:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._refuse()
+        self._discard()
+        self._fail_deferred(self._stopped())
+        self._shift(Event.ENDED)
+        if self.undelivered:
+            count = self.undelivered
+            logger.warning("actor %r stopped; %d told messages were not handled", self.name, count)
+        self._system.forget(self)
+        if self.started is not None and not self.started.done():
+            self.started.set_exception(self._stopped())
+        self.ended.set()
+
+    def _shift(self, event: Event) -> None:
+        self.state = TABLE[self.state, event]
+
+    def stats(self) -> ActorStats:
+        """A snapshot."""
+        return ActorStats(
+            name=self.name,
+            state=self.state,
+            depth=len(self._handling),
+            handled=self.handled,
+            failed=self.failed,
+            restarts=self.restarts,
+            dropped=self.mailbox.dropped if isinstance(self.mailbox, MemoryMailbox) else 0,
+            undelivered=self.undelivered,
+            batches=dict(self.batches),
+        )

@@ -1,0 +1,206 @@
+"""How messages get from a mailbox to an actor: one by one, or in batches.
+
+Decides nothing about failures: they are raised to the cell, after the messages in hand got their
+outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sized
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar, cast
+
+from actors.actor import Context
+from actors.batch import Asked, Batch, Reply
+from actors.errors import ActorStopped, HandlerCancelled
+from actors.mailbox import Failing, Mailbox
+from actors.memory import MemoryMailbox
+
+if TYPE_CHECKING:
+    from actors.cell import Cell
+
+M = TypeVar("M")
+
+TURN_MESSAGES = 128
+"""Messages handled in a row before other tasks get a turn."""
+TURN_BATCHES = 8
+"""The same for batches."""
+
+
+class Handling(Protocol):
+    """Feeds one actor."""
+
+    async def run(self) -> None:
+        """Handle until the mailbox is closed and empty, or the cell is interrupted."""
+        ...
+
+    def discard(self, error: BaseException) -> int:
+        """Give every message that waits its outcome; returns how many were told."""
+        ...
+
+    def __len__(self) -> int:
+        """Messages that wait, as far as it is known."""
+        ...
+
+
+class OneByOne:
+    """Feeds `receive`."""
+
+    def __init__(self, cell: Cell[M]) -> None:
+        self._cell = cell
+        mailbox = cell.mailbox
+        self._feed = mailbox if isinstance(mailbox, MemoryMailbox) else _Refilled(mailbox)
+
+    async def run(self) -> None:
+        cell = self._cell
+        while cell.interruption is None:
+            cell.waiting = True
+            try:
+                more = await self._feed.wait()
+            finally:
+                cell.waiting = False
+            if not more:
+                return
+            if await self._turn():
+                # The handlers may never have waited for anything, and others want to run.
+                await asyncio.sleep(0)
+
+    async def _turn(self) -> bool:
+        """Handle what waits, up to the limit of a turn; True if that was reached."""
+        cell, feed = self._cell, self._feed
+        letters, senders = feed.letters, feed.senders
+        receive, told = cell.receive, cell.told
+        for _ in range(TURN_MESSAGES):
+            if not letters or cell.interruption is not None:
+                return False
+            letter = letters.popleft()
+            if senders:
+                feed.admit()
+            try:
+                if type(letter) is Asked:
+                    await self._answer(letter)
+                else:
+                    await receive(letter, told)
+            except BaseException as error:
+                _fails(cell, Batch[object]((letter,), "drain"), error)
+            cell.handled += 1
+        return True
+
+    async def _answer(self, letter: Asked) -> None:
+        reply = Reply((letter.future,))
+        await self._cell.receive(letter.message, Context(self._cell, reply))
+        self._cell.demand(reply)
+
+    def discard(self, error: BaseException) -> int:
+        return self._feed.discard(error)
+
+    def __len__(self) -> int:
+        return len(self._feed)
+
+
+class InBatches:
+    """Feeds `on_batch`."""
+
+    def __init__(self, cell: Cell[M]) -> None:
+        self._cell = cell
+        self._mailbox = cell.mailbox
+        # A batch that was taken out when the cell was interrupted: the next object handles it.
+        self._in_hand: object | None = None
+
+    async def run(self) -> None:
+        turns = 0
+        while await self._take() and self._cell.interruption is None:
+            await self._handle()
+            turns += 1
+            if turns % TURN_BATCHES == 0:
+                await asyncio.sleep(0)
+
+    async def _take(self) -> bool:
+        if self._in_hand is None:
+            self._cell.waiting = True
+            try:
+                self._in_hand = await self._mailbox.next_batch()
+            finally:
+                self._cell.waiting = False
+        return self._in_hand is not None
+
+    async def _handle(self) -> None:
+        cell, batch = self._cell, self._in_hand
+        self._in_hand = None
+        reply = Reply(tuple(batch.asked.values()) if isinstance(batch, Batch) else ())
+        closed_by = getattr(batch, "closed_by", None)
+        if closed_by is not None:
+            cell.batches[closed_by] = cell.batches.get(closed_by, 0) + 1
+        assert cell.on_batch is not None
+        try:
+            await cell.on_batch(batch, Context(cell, reply))
+        except BaseException as error:
+            _fails(cell, batch, error)
+        cell.demand(reply)
+        cell.handled += _count_of(batch)
+
+    def discard(self, error: BaseException) -> int:
+        batch, self._in_hand = self._in_hand, None
+        return _outcome(batch, error) + self._mailbox.discard(error)
+
+    def __len__(self) -> int:
+        held = 0 if self._in_hand is None else _count_of(self._in_hand)
+        return held + _length(self._mailbox)
+
+
+class _Refilled:
+    """Makes a mailbox of the caller's own look like one that holds single letters."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self.letters: deque[object] = deque()
+        self.senders = ()
+        self._mailbox = mailbox
+
+    async def wait(self) -> bool:
+        """Wait until a letter is there; False when the mailbox is closed and drained."""
+        while not self.letters:
+            batch = await self._mailbox.next_batch()
+            if batch is None:
+                return False
+            letters = batch.letters() if isinstance(batch, Batch) else cast(Iterable[object], batch)
+            self.letters.extend(letters)
+        return True
+
+    def admit(self) -> None:
+        """Nobody waits here."""
+
+    def discard(self, error: BaseException) -> int:
+        told = Batch[object](self.letters, "drain").fail(error)
+        self.letters.clear()
+        return told + self._mailbox.discard(error)
+
+    def __len__(self) -> int:
+        return len(self.letters) + _length(self._mailbox)
+
+
+def _fails(cell: Cell[M], batch: object, error: BaseException) -> NoReturn:
+    """Give the messages in hand their outcome and let the failure go on to the cell."""
+    if isinstance(error, asyncio.CancelledError) and not cell.is_being_cancelled():
+        failure: BaseException = HandlerCancelled(cell.name)
+        failure.__cause__ = error
+    else:
+        failure = error
+    if isinstance(failure, Exception):
+        cell.failed += _count_of(batch)
+        _outcome(batch, failure)
+    else:
+        cell.undelivered += _outcome(batch, ActorStopped(cell.name))
+    raise failure
+
+
+def _outcome(batch: object, error: BaseException) -> int:
+    return batch.fail(error) if isinstance(batch, Failing) else 0
+
+
+def _count_of(batch: object) -> int:
+    return len(batch) if isinstance(batch, Sized) else 1
+
+
+def _length(mailbox: Mailbox) -> int:
+    return len(mailbox) if isinstance(mailbox, Sized) else 0

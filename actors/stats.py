@@ -1,0 +1,40 @@
+"""Frozen snapshots of what actors did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from actors.life import State
+
+
+class ActorStats(Struct, frozen=True, kw_only=True):
+    """One actor at one moment. Counts go on over restarts.
+
+    `depth` messages wait. `handled` were handled to their end, `failed` ended in an exception,
+    `dropped` were dropped by a full mailbox. `undelivered` is what was told and not handled when
+    the actor stopped. `batches` counts those of `on_batch` by what closed them.
+    """
+
+    name: str
+    state: State
+    depth: int
+    handled: int
+    failed: int
+    restarts: int
+    dropped: int
+    undelivered: int
+    batches: Mapping[str, int]
+
+
+class SystemStats(Struct, frozen=True, kw_only=True):
+    """The living actors by name, and sums over all that ever lived in the system."""
+
+    actors: Mapping[str, ActorStats]
+    depth: int
+    handled: int
+    failed: int
+    restarts: int
+    dropped: int
+    undelivered: int

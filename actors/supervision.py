@@ -1,0 +1,80 @@
+"""Supervision: what happens to an actor that failed. Plain rules that are given the time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from random import Random
+from types import MappingProxyType
+from typing import Literal
+
+from msgspec import Struct
+
+Strategy = Literal["restart", "resume", "stop", "escalate"]
+STRATEGIES: tuple[Strategy, ...] = ("restart", "resume", "stop", "escalate")
+
+
+class Supervision(Struct, frozen=True, kw_only=True):
+    """What to do when an actor fails, by the type of its exception, and how often.
+
+    `restart` makes a new actor object that goes on with the same mailbox and ref; `resume` goes on
+    with the old one; `stop` stops the actor; `escalate` stops it and fails its parent, or the
+    system if it has none. `by_error` says it for single types (the nearest base counts),
+    `strategy` for all others. More than `max_restarts` within `within_seconds` escalate.
+
+    A restart waits `backoff_seconds`, twice as long after each further restart of that period, up
+    to `backoff_seconds_max`; `jitter` takes off up to that share by chance, so that actors that
+    failed together do not return together.
+    """
+
+    strategy: Strategy = "restart"
+    by_error: Mapping[type[Exception], Strategy] = MappingProxyType({})
+    max_restarts: int = 3
+    within_seconds: float = 60.0
+    backoff_seconds: float = 0.1
+    backoff_seconds_max: float = 10.0
+    jitter: float = 0.1
+
+    def __post_init__(self) -> None:
+        for strategy in (self.strategy, *self.by_error.values()):
+            if strategy not in STRATEGIES:
+                raise ValueError(f"strategy is {strategy!r}: it must be one of {STRATEGIES}")
+        if self.max_restarts < 0:
+            raise ValueError(f"max_restarts is {self.max_restarts}: it must be 0 or more")
+        if self.within_seconds <= 0:
+            raise ValueError(f"within_seconds is {self.within_seconds}: it must be over 0")
+        if not 0 <= self.backoff_seconds <= self.backoff_seconds_max:
+            raise ValueError(
+                f"backoff_seconds is {self.backoff_seconds}: it must lie between 0 and "
+                f"backoff_seconds_max, {self.backoff_seconds_max}"
+            )
+        if not 0 <= self.jitter <= 1:
+            raise ValueError(f"jitter is {self.jitter}: it must lie between 0 and 1")
+
+    def strategy_for(self, error: Exception) -> Strategy:
+        """The strategy for this error: that of its nearest base in `by_error`, or the default."""
+        for base in type(error).__mro__:
+            if base in self.by_error:
+                return self.by_error[base]
+        return self.strategy
+
+
+class Restarts:
+    """Counts the restarts of one actor and says how long to wait before the next."""
+
+    def __init__(self, supervision: Supervision, random: Random) -> None:
+        self._supervision = supervision
+        self._random = random
+        self._times: deque[float] = deque()
+
+    def next_delay(self, now: float) -> float | None:
+        """Seconds to wait before a restart that is due now; None if it would be one too many."""
+        rules = self._supervision
+        while self._times and self._times[0] <= now - rules.within_seconds:
+            self._times.popleft()
+        if len(self._times) >= rules.max_restarts:
+            return None
+        # The exponent is bounded: a float overflows where the longest delay was reached long ago.
+        delay = rules.backoff_seconds * 2.0 ** min(len(self._times), 64)
+        self._times.append(now)
+        return min(delay, rules.backoff_seconds_max) * (1 - rules.jitter * self._random.random())

@@ -1,0 +1,239 @@
+"""Actor systems: where actors live, how they are spawned, and how all of them stop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from types import TracebackType
+from typing import Any, TypeVar
+
+from anyio import CancelScope, create_task_group
+from anyio.abc import TaskGroup
+
+from actors.actor import Actor
+from actors.cell import Cell
+from actors.errors import NameTaken, SystemStopped
+from actors.mailbox import Mailbox, MailboxOptions
+from actors.ref import STOP_SECONDS, Ref
+from actors.stats import SystemStats
+from actors.supervision import Supervision
+
+M = TypeVar("M")
+
+_SUMS = ("handled", "failed", "restarts", "dropped", "undelivered")
+
+
+class ActorSystem:
+    """A tree of actors in one event loop, stopped together.
+
+    `async with ActorSystem() as system`, or `await system.start()` and `await system.stop()` from
+    whatever tasks: the actors' task group lives in a task of its own. Leaving the `async with`
+    stops with `stop_timeout`, and at once if an exception leaves it. A failure that no supervision
+    kept stops the system; `stop`, `wait_until_stopped` or the `async with` raises it, once.
+    `seed` makes the jitter of restarts repeat itself.
+    """
+
+    def __init__(
+        self, *, stop_timeout: float | None = STOP_SECONDS, seed: int | None = None
+    ) -> None:
+        self.random = Random(seed)
+        self._stop_timeout = stop_timeout
+        self._cells: dict[str, Cell[Any]] = {}
+        self._numbers: Counter[str] = Counter()
+        self._past: Counter[str] = Counter()
+        self._task: asyncio.Task[None] | None = None
+        self._group: TaskGroup | None = None
+        self._stop_wanted = asyncio.Event()
+        self._deadline: float | None = None
+        self._stopping: Cell[Any] | None = None
+        self._error: Exception | None = None
+
+    # Start and stop
+
+    async def start(self) -> ActorSystem:
+        """Make the system ready to spawn; returns it. Raises SystemStopped the second time."""
+        if self._task is not None or self._stop_wanted.is_set():
+            raise SystemStopped("start again")
+        started = asyncio.get_running_loop().create_future()
+        self._task = asyncio.create_task(self._run(started), name="actors")
+        await started
+        return self
+
+    async def stop(self, timeout: float | None = STOP_SECONDS) -> int:
+        """Stop all actors, the youngest first, with one deadline for all of them.
+
+        Each closes its intake and handles what waits; at the deadline the rest gets its outcome as
+        `Ref.stop` says. Returns how many told messages were not handled in the system's life. May
+        be called twice. Called by an actor it returns at once and the stop goes on by itself.
+        Cancelling the wait does not end the stop.
+        """
+        loop = asyncio.get_running_loop()
+        self._request_stop(None if timeout is None else loop.time() + timeout)
+        task = asyncio.current_task()
+        if all(cell.task is not task for cell in self._cells.values()):
+            await self.wait_until_stopped()
+        return self._past["undelivered"]
+
+    async def wait_until_stopped(self) -> None:
+        """Wait until the system has stopped; raises the failure that stopped it."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+            if not self._task.cancelled():
+                self._task.result()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    async def __aenter__(self) -> ActorSystem:
+        return await self.start()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            await self.stop(self._stop_timeout)
+            return
+        with CancelScope(shield=True):
+            try:
+                await self.stop(0)
+            except Exception:
+                # A cancellation goes on as such; the failure has been logged.
+                if isinstance(error, Exception):
+                    raise
+
+    async def _run(self, started: asyncio.Future[None]) -> None:
+        try:
+            async with create_task_group() as self._group:
+                started.set_result(None)
+                await self._stop_wanted.wait()
+                while self._cells:
+                    await self._stop_youngest()
+        finally:
+            self._stop_wanted.set()
+            for cell in list(self._cells.values()):
+                cell.end()
+
+    async def _stop_youngest(self) -> None:
+        # Actors are given the refs of older ones: while they drain, those still listen.
+        self._stopping = [cell for cell in self._cells.values() if cell.parent is None][-1]
+        self._stopping.request_stop(self._deadline)
+        await self._stopping.ended.wait()
+
+    def _request_stop(self, deadline: float | None) -> None:
+        self._stop_wanted.set()
+        if deadline is None or (self._deadline is not None and self._deadline <= deadline):
+            return
+        self._deadline = deadline
+        if self._stopping is not None:
+            self._stopping.request_stop(deadline)
+
+    def fail(self, error: Exception) -> None:
+        """Stop because of a failure that reached the top."""
+        self._error = self._error or error
+        timeout = STOP_SECONDS if self._stop_timeout is None else self._stop_timeout
+        self._request_stop(asyncio.get_running_loop().time() + timeout)
+
+    # Actors
+
+    async def spawn(
+        self,
+        factory: Callable[..., Actor[M]],
+        *args: object,
+        name: str | None = None,
+        mailbox: MailboxOptions | Mailbox | None = None,
+        supervision: Supervision | None = None,
+        **kwargs: object,
+    ) -> Ref[M]:
+        """Make an actor by `factory(*args, **kwargs)`, now and at each restart.
+
+        Returns its ref when `on_start` has returned. If that or the factory raises, so does this,
+        and there is no actor. `mailbox` is options for one in memory, or an object of the caller's
+        own that no other actor uses. Raises NameTaken, and SystemStopped unless the system runs.
+        """
+        if self._stop_wanted.is_set():
+            raise SystemStopped("spawn an actor")
+        cell = self.make(None, partial(factory, *args, **kwargs), name, mailbox, supervision)
+        cell.started = asyncio.get_running_loop().create_future()
+        try:
+            await cell.started
+        except asyncio.CancelledError:
+            cell.kill()
+            raise
+        except Exception:
+            await cell.ended.wait()
+            raise
+        return cell.ref
+
+    def make(
+        self,
+        parent: Cell[Any] | None,
+        factory: partial[Actor[M]],
+        name: str | None,
+        mailbox: MailboxOptions | Mailbox | None,
+        supervision: Supervision | None,
+    ) -> Cell[M]:
+        """Make a cell and its task, which runs from the next turn of the loop on."""
+        if self._group is None:
+            raise SystemStopped("spawn an actor")
+        cell = Cell(
+            self,
+            parent,
+            factory,
+            self._free_name(parent, name, factory),
+            MailboxOptions() if mailbox is None else mailbox,
+            Supervision() if supervision is None else supervision,
+        )
+        self._cells[cell.name] = cell
+        if parent is not None:
+            parent.children.append(cell)
+        self._group.start_soon(cell.run, name=f"actor {cell.name}")
+        return cell
+
+    def _free_name(
+        self, parent: Cell[Any] | None, name: str | None, factory: partial[Actor[M]]
+    ) -> str:
+        prefix = "" if parent is None else f"{parent.name}/"
+        if name is None:
+            return self._numbered(prefix + getattr(factory.func, "__name__", "actor").lower())
+        if prefix + name in self._cells:
+            raise NameTaken(prefix + name)
+        return prefix + name
+
+    def _numbered(self, kind: str) -> str:
+        while True:
+            self._numbers[kind] += 1
+            name = f"{kind}-{self._numbers[kind]}"
+            if name not in self._cells:
+                return name
+
+    def forget(self, cell: Cell[Any]) -> None:
+        """An actor has ended: its name is free, its counts stay in the sums."""
+        del self._cells[cell.name]
+        if cell.parent is not None:
+            cell.parent.children.remove(cell)
+        stats = cell.stats()
+        self._past.update({name: getattr(stats, name) for name in _SUMS})
+
+    def stats(self) -> SystemStats:
+        """What the living actors do, and the sums over all."""
+        actors = {name: cell.stats() for name, cell in self._cells.items()}
+        sums = {
+            name: self._past[name] + sum(getattr(stats, name) for stats in actors.values())
+            for name in _SUMS
+        }
+        return SystemStats(actors=actors, depth=sum(s.depth for s in actors.values()), **sums)
+
+    def __repr__(self) -> str:
+        if self._task is None:
+            state = "stopped" if self._stop_wanted.is_set() else "new"
+        elif self._task.done():
+            state = "stopped"
+        else:
+            state = "stopping" if self._stop_wanted.is_set() else "running"
+        return f"<ActorSystem actors={len(self._cells)} {state}>"

@@ -1,0 +1,12 @@
+"""Tests of actors run in virtual time: nothing sleeps, and a dead end fails at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.virtual import VirtualTimeLoop
+
+
+@pytest.fixture
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return "asyncio", {"loop_factory": VirtualTimeLoop}
