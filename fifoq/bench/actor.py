@@ -53,7 +53,7 @@ async def _tell(count: int) -> float:
     handled = asyncio.get_running_loop().create_future()
 
     class Listener(Actor[int]):
-        async def receive(self, message: int, ctx: Context) -> None:
+        async def receive(self, message: int, ctx: Context[int]) -> None:
             if message == count:
                 handled.set_result(None)
 

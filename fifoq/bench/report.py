@@ -61,8 +61,9 @@ def print_table(report: Report, stream: TextIO) -> None:
 
 
 def bar(row: Row) -> str:
-    """How much of its target a row reaches; the mark stands where it is just met."""
-    filled = min(BAR_CELLS, max(1, round(min(row.share, 2.0) * TARGET_CELL)))
+    """How much of its target a row reaches; it comes up to the mark only if that is met."""
+    filled = max(1, round(min(row.share * TARGET_CELL, BAR_CELLS)))
+    filled = max(filled, TARGET_CELL) if row.met else min(filled, TARGET_CELL - 1)
     cells = "█" * filled + " " * (BAR_CELLS - filled)
     return f"{cells[:TARGET_CELL]}│{cells[TARGET_CELL:]}"
 
@@ -107,7 +108,8 @@ def _peers_table(peers: Sequence[PeerResult]) -> Table:
 
 
 def _short(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.2f}"
+    """Three digits, without an exponent."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"
 
 
 def _rounded(found: object) -> object:
