@@ -106,7 +106,7 @@ def space(setting: Setting) -> list[Row | Absent]:
         with open_log(str(path)) as log:
             for _ in range(count):
                 log.put("orders", BATCH, sync=False)
-        return [space_row(path, count * BATCH_RECORDS)]
+        return [space_row("disk bytes per payload byte, 100 × 100", path, count * BATCH_RECORDS)]
 
 
 def opens(setting: Setting) -> list[Row | Absent]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +11,6 @@ import typer
 
 if TYPE_CHECKING:
     from fifoq.bench.measure import Group
-    from fifoq.bench.report import Report
 
 Rows = Annotated[
     list[str] | None,
@@ -23,7 +21,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Status 1 when a row misses its target.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Small counts, to see that it runs.")]
 Directory = Annotated[
-    Path, typer.Option("--dir", help="Where the scratch directory is made and deleted.")
+    Path,
+    typer.Option(
+        "--dir",
+        help="Where the scratch directory is made and deleted.",
+        exists=True,
+        file_okay=False,
+        writable=True,
+    ),
 ]
 
 
@@ -39,7 +44,9 @@ def command(load: Callable[[], Sequence[Group]]) -> Callable[..., None]:
         directory: Directory = Path(),
     ) -> None:
         """Measure the queue against yardsticks in the same run, and say which targets it meets."""
+        # Here and not above: `fifoq --help` and the other verbs need none of it.
         from fifoq.bench.report import as_json, print_table
+        from fifoq.bench.running import measure
 
         groups = _chosen(load(), rows)
         report = measure(groups, directory, peers=peers, quick=quick)
@@ -65,35 +72,6 @@ def queue_rows() -> Sequence[Group]:
     from fifoq.bench.rows import GROUPS
 
     return GROUPS
-
-
-def measure(groups: Sequence[Group], directory: Path, *, peers: bool, quick: bool) -> Report:
-    """Run the groups, and the peers if asked, in a scratch directory that is deleted afterwards.
-
-    Progress goes to stderr, and only to a terminal.
-    """
-    from fifoq.bench.machine import place
-    from fifoq.bench.measure import ROUNDS, Absent, Row, Setting
-    from fifoq.bench.peers import PEERS, measure_peer
-    from fifoq.bench.progress import steps
-    from fifoq.bench.report import Report
-
-    found: list[Row | Absent] = []
-    results = []
-    # Beside the current directory, not in /tmp: that one is often memory, which syncs nothing.
-    with tempfile.TemporaryDirectory(prefix=".bench-", dir=directory) as scratch:
-        setting = Setting(Path(scratch).resolve(), rounds=1 if quick else ROUNDS, quick=quick)
-        for group in steps(groups, lambda group: group.name):
-            found += group.run(setting)
-        for peer in steps(PEERS if peers else (), lambda peer: peer.name):
-            results.append(measure_peer(peer, setting))
-        where = place(setting)
-    return Report(
-        where,
-        [row for row in found if isinstance(row, Row)],
-        [row for row in (*found, *results) if isinstance(row, Absent)],
-        [result for result in results if not isinstance(result, Absent)],
-    )
 
 
 def _chosen(groups: Sequence[Group], names: list[str] | None) -> Sequence[Group]:

@@ -31,7 +31,7 @@ OS_BATCHES = 4000
 SYNC_BATCHES = 400
 SYNC_PUTS = 1000
 PRODUCERS = 64
-PUTS_EACH = 50
+PUTS_EACH = 200
 BUSY_PUTS = 300
 BUSY_SECONDS_MAX = 10.0
 """A queue that starves behind a busy loop is stopped here; by then the row has missed anyway."""

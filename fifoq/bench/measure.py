@@ -65,7 +65,8 @@ class Setting(msgspec.Struct, frozen=True):
 class Row(msgspec.Struct, frozen=True):
     """One line of the report: `value` against `target`; more is better if `more`.
 
-    `figures` are the absolute ones behind it, for scripts; `detail` says them to people.
+    `figures` are the absolute ones behind it, for scripts; `detail` says them to people. `group` is
+    what `--rows` calls it.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Row(msgspec.Struct, frozen=True):
     more: bool
     detail: str = ""
     figures: dict[str, float] = {}
+    group: str = ""
 
     @property
     def met(self) -> bool:

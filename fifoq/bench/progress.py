@@ -14,6 +14,8 @@ Step = TypeVar("Step")
 
 def steps(work: Sequence[Step], name: Callable[[Step], str]) -> Iterator[Step]:
     """Each step in turn, shown while the caller does it."""
+    if not work:
+        return
     with Progress(
         TextColumn("measuring"),
         BarColumn(),

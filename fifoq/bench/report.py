@@ -17,6 +17,8 @@ from fifoq.bench.peers import RATES, PeerResult
 BAR_CELLS = 20
 TARGET_CELL = 10
 """The bar of a row that just meets its target ends here."""
+WIDE_COLUMNS = 140
+"""Below this width figures stand under a row's name."""
 PLAIN_COLUMNS = 160
 """Width where the output is no terminal: nothing is cut that a log would then lack."""
 
@@ -49,7 +51,7 @@ def print_table(report: Report, stream: TextIO) -> None:
     if not console.is_terminal:
         console = Console(file=stream, highlight=False, width=PLAIN_COLUMNS)
     if report.rows:
-        console.print(_rows_table(report.rows))
+        console.print(_rows_table(report.rows, wide=console.width >= WIDE_COLUMNS))
     if report.peers:
         console.print(_peers_table(report.peers))
     for absent in report.absent:
@@ -68,23 +70,25 @@ def bar(row: Row) -> str:
     return f"{cells[:TARGET_CELL]}│{cells[TARGET_CELL:]}"
 
 
-def _rows_table(rows: Sequence[Row]) -> Table:
+def _rows_table(rows: Sequence[Row], *, wide: bool) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in ("", "workload"):
-        table.add_column(title, no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("workload", no_wrap=wide, overflow="fold")
     for title in ("measured", "target"):
         table.add_column(title, no_wrap=True, justify="right")
     table.add_column("target at │", no_wrap=True)
-    table.add_column("figures of this machine")
+    if wide:
+        table.add_column("figures of this machine")
     for row in rows:
         colour = "green" if row.met else "red"
+        below = f"\n  {row.detail}" if row.detail and not wide else ""
         table.add_row(
             Text("met" if row.met else "MISSED", style=colour),
-            Text(row.name),
+            Text.assemble(row.name, (below, "dim")),
             Text(f"{_short(row.value)} {row.unit}"),
             Text(f"{'≥' if row.more else '≤'} {row.target:g}"),
             Text(bar(row), style=colour),
-            Text(row.detail),
+            *([Text(row.detail)] if wide else []),
         )
     return table
 

@@ -34,11 +34,11 @@ def segment_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in path.iterdir() if file.suffix in (".log", ".idx"))
 
 
-def space_row(path: Path, record_count: int) -> Row:
+def space_row(name: str, path: Path, record_count: int) -> Row:
     """How many bytes the store at `path` takes for so many records."""
     size = segment_bytes(path)
     return Row(
-        "disk bytes per payload byte, 100 × 100",
+        name,
         size / (record_count * PAYLOAD_BYTES),
         "×",
         1.1,
@@ -54,7 +54,7 @@ async def disk_bytes(setting: Setting) -> list[Row | Absent]:
         async with fifoq.open(str(path), durability="os") as queue:
             for _ in range(count):
                 await queue.put_many(BATCH)
-        return [space_row(path, count * BATCH_RECORDS)]
+        return [space_row("disk bytes per payload byte, put_many", path, count * BATCH_RECORDS)]
 
 
 class Used(NamedTuple):

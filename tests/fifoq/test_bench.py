@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from fifoq import cli
 from fifoq.bench.backlog import copy_store
 from fifoq.bench.command import command
 from fifoq.bench.machine import mounted, peak_megabytes, place, wake_ups
@@ -58,7 +61,7 @@ ROWS = {
     "lease-ack": ["lease + ack, memory"],
     "put-nowait": ["put_nowait"],
     "actor-tell": ["actor tell → handled, in memory", "  of pykka"],
-    "disk-bytes": ["disk bytes per payload byte, 100 × 100"],
+    "disk-bytes": ["disk bytes per payload byte, put_many"],
     "open-backlog": [
         "open, backlog of 2,000",
         "  more memory, first take included",
@@ -156,7 +159,8 @@ def command_line(groups: Sequence[Group], *arguments: str) -> tuple[int, str, st
     app = typer.Typer()
     app.command()(command(lambda: groups))
     done = CliRunner().invoke(app, arguments)
-    return done.exit_code, done.stdout, done.stderr
+    # Errors come in a frame, broken at its width.
+    return done.exit_code, done.stdout, " ".join(done.stderr.replace("│", "").split())
 
 
 @pytest.mark.parametrize(
@@ -177,7 +181,7 @@ def test_only_the_rows_that_are_named_run(tmp_path: Path) -> None:
     arguments = ["--quick", "--json", f"--dir={tmp_path}"]
     status, output, _ = command_line(groups, *arguments, "--rows", "c,a")
     assert status == 0
-    assert [row["name"] for row in json.loads(output)["rows"]] == ["a", "c"]
+    assert [row["group"] for row in json.loads(output)["rows"]] == ["a", "c"]
     status, output, errors = command_line(groups, *arguments, "--rows", "a", "--rows", "d")
     assert (status, output) == (2, "")
     assert "no row is called d" in errors
@@ -199,6 +203,17 @@ def test_scripts_get_json_alone_on_stdout_and_nothing_on_stderr(tmp_path: Path) 
     assert set(row) == {*Row.__struct_fields__, "met"}
     assert row["met"] == (row["value"] >= row["target"])
     assert done.stderr == ""
+
+
+def test_the_version_is_that_of_the_installed_package() -> None:
+    done = CliRunner().invoke(cli.app, ["version"])
+    assert done.stdout == f"{importlib.metadata.version('fifoq')}\n"
+
+
+def test_a_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    status, _, errors = command_line([], f"--dir={tmp_path / 'missing'}")
+    assert status == 2
+    assert "does not exist" in errors
 
 
 def test_the_module_has_the_same_command() -> None:
@@ -248,6 +263,21 @@ def test_the_table_says_verdicts_peers_what_is_absent_and_the_place() -> None:
         *("absent: third (pip install third)", "disk: vda", "1 rows met their target, 1 missed"),
     ):
         assert part in text, part
+
+
+@pytest.mark.parametrize("columns", [80, 139, 140, 200])
+def test_a_narrow_terminal_gets_figures_below_the_name_rather_than_cut(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = Terminal()
+    print_table(report(rows=[Row("put", 1.0, "×", 1.0, True, "1 M/s against 2 M/s")]), stream)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()).splitlines()
+    (line,) = [line for line in lines if line.startswith("met")]
+    assert ("1 M/s against 2 M/s" in line) == (columns >= 140)
+    assert any("1 M/s against 2 M/s" in line for line in lines)
+    assert max(map(len, lines)) <= columns
 
 
 def test_json_holds_the_verdict_of_each_row() -> None:
