@@ -6,12 +6,12 @@ import asyncio
 import statistics
 import time
 
-import fifoq
 from fifoq.bench.measure import (
     BATCH,
     BATCH_BYTES,
     BATCH_RECORDS,
     Absent,
+    BytesQueue,
     Compared,
     Row,
     Setting,
@@ -221,7 +221,7 @@ async def _keep_busy(turn: float) -> None:
 
 
 async def _latencies(
-    queue: fifoq.Queue, payload: bytes, count: int, *, seconds_max: float = float("inf")
+    queue: BytesQueue, payload: bytes, count: int, *, seconds_max: float = float("inf")
 ) -> list[float]:
     """Seconds of each of so many puts, one after the other; fewer if they take too long."""
     each: list[float] = []
@@ -236,7 +236,7 @@ async def _latencies(
     return each
 
 
-async def _put_all(queue: fifoq.Queue, payloads: list[bytes]) -> None:
+async def _put_all(queue: BytesQueue, payloads: list[bytes]) -> None:
     for payload in payloads:
         await queue.put(payload)
 
@@ -246,7 +246,7 @@ async def _put_all_sqlite(queue: SqliteQueue, payloads: list[bytes]) -> None:
         await queue.put(payload)
 
 
-async def _put_batches(queue: fifoq.Queue, count: int) -> None:
+async def _put_batches(queue: BytesQueue, count: int) -> None:
     for _ in range(count):
         await queue.put_many(BATCH)
 

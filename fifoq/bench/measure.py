@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 import uvloop
@@ -33,6 +33,9 @@ QUICK_DIVISOR = 500
 _PAYLOADS = [os.urandom(PAYLOAD_BYTES) for _ in range(10 * BATCH_RECORDS)]
 BATCH = _PAYLOADS[:BATCH_RECORDS]
 BATCH_BYTES = b"".join(BATCH)
+
+BytesQueue: TypeAlias = "fifoq.Queue"
+Durability = Literal["memory", "os", "sync"]
 
 Side = Callable[[], Awaitable[float]]
 """One turn of one side; the seconds that its timed part took."""
@@ -151,8 +154,8 @@ async def timed(work: Awaitable[object]) -> float:
 
 @asynccontextmanager
 async def open_queue(
-    setting: Setting, durability: fifoq.Durability, **options: Any
-) -> AsyncIterator[fifoq.Queue]:
+    setting: Setting, durability: Durability, **options: Any
+) -> AsyncIterator[BytesQueue]:
     """A new queue in the scratch directory, deleted afterwards."""
     with setting.fresh("queue") as path:
         async with fifoq.open(str(path), durability=durability, **options) as queue:

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-import fifoq
 from fifoq.bench.measure import (
     BATCH,
     BATCH_RECORDS,
     Absent,
+    BytesQueue,
     Row,
     Setting,
     alternate,
@@ -99,7 +99,7 @@ async def put_then_take(setting: Setting) -> list[Row | Absent]:
     """All puts and then all takes, timed as one."""
     payloads = records(setting.count(RECORDS))
 
-    async def both(queue: fifoq.Queue) -> None:
+    async def both(queue: BytesQueue) -> None:
         await _put_all(queue, payloads)
         await _take_all(queue, len(payloads))
 
@@ -223,27 +223,27 @@ async def put_nowait(setting: Setting) -> list[Row | Absent]:
     ]
 
 
-async def _put_all(queue: fifoq.Queue, payloads: Sequence[bytes]) -> None:
+async def _put_all(queue: BytesQueue, payloads: Sequence[bytes]) -> None:
     for payload in payloads:
         await queue.put(payload)
 
 
-async def _put_all_nowait(queue: fifoq.Queue, payloads: Sequence[bytes]) -> None:
+async def _put_all_nowait(queue: BytesQueue, payloads: Sequence[bytes]) -> None:
     for payload in payloads:
         queue.put_nowait(payload)
 
 
-async def _put_batches(queue: fifoq.Queue, count: int) -> None:
+async def _put_batches(queue: BytesQueue, count: int) -> None:
     for _ in range(count):
         await queue.put_many(BATCH)
 
 
-async def _take_all(queue: fifoq.Queue, count: int) -> None:
+async def _take_all(queue: BytesQueue, count: int) -> None:
     for _ in range(count):
         await queue.take()
 
 
-async def _work_off(queue: fifoq.Queue, count: int) -> None:
+async def _work_off(queue: BytesQueue, count: int) -> None:
     for _ in range(count):
         delivery = await queue.lease()
         await delivery.ack()

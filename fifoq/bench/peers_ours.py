@@ -11,7 +11,7 @@ from typing import Any
 import uvloop
 
 import fifoq
-from fifoq.bench.measure import BATCH, BATCH_RECORDS, Setting, records, timed
+from fifoq.bench.measure import BATCH, BATCH_RECORDS, Durability, Setting, records, timed
 from fifoq.bench.peer import PRODUCERS, RECORDS, Peer, per_second
 from fifoq.bench.yardsticks import SqliteQueue, open_sqlite, take_first
 
@@ -24,7 +24,7 @@ def _on_loop(
     return lambda path, setting: uvloop.run(measure(path, setting))
 
 
-async def _fifoq(path: Path, setting: Setting, *, durability: fifoq.Durability) -> dict[str, float]:
+async def _fifoq(path: Path, setting: Setting, *, durability: Durability) -> dict[str, float]:
     (payload,) = records(1)
     count = setting.count(RECORDS)
     async with fifoq.open(str(path / "queue"), durability=durability) as queue:
