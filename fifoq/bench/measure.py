@@ -34,7 +34,7 @@ _PAYLOADS = [os.urandom(PAYLOAD_BYTES) for _ in range(10 * BATCH_RECORDS)]
 BATCH = _PAYLOADS[:BATCH_RECORDS]
 BATCH_BYTES = b"".join(BATCH)
 
-BytesQueue: TypeAlias = "fifoq.Queue"
+BytesQueue: TypeAlias = "fifoq.Queue[bytes]"
 Durability = Literal["memory", "os", "sync"]
 
 Side = Callable[[], Awaitable[float]]

@@ -22,11 +22,12 @@ def measure(groups: Sequence[Group], directory: Path, *, peers: bool, quick: boo
     # Beside the current directory, not in /tmp: that one is often memory, which syncs nothing.
     with tempfile.TemporaryDirectory(prefix=".bench-", dir=directory) as scratch:
         setting = Setting(Path(scratch).resolve(), rounds=1 if quick else ROUNDS, quick=quick)
+        # First: a disk that still writes what the rows left answers many times slower.
+        where = place(setting)
         for group in steps(groups, lambda group: group.name):
             rows += [_named(row, group) for row in group.run(setting)]
         for peer in steps(PEERS if peers else (), lambda peer: peer.name):
             results.append(measure_peer(peer, setting))
-        where = place(setting)
     return Report(
         where,
         [row for row in rows if isinstance(row, Row)],
