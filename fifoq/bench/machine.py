@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from fifoq.bench.measure import PAYLOAD_BYTES, Setting, duration, percentile, records
@@ -72,11 +73,13 @@ def peak_megabytes() -> float:
 
 
 def wake_ups() -> int:
-    """How often any thread of this process has gone to sleep, to be woken, so far."""
-    return sum(
-        int(_status(thread / "status", "voluntary_ctxt_switches"))
-        for thread in Path("/proc/self/task").iterdir()
-    )
+    """How often the threads of this process have gone to sleep, to be woken, so far."""
+    count = 0
+    for thread in Path("/proc/self/task").iterdir():
+        # A thread may end between the listing and the reading.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            count += int(_status(thread / "status", "voluntary_ctxt_switches"))
+    return count
 
 
 def _status(path: Path, name: str) -> str:

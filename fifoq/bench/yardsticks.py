@@ -82,7 +82,7 @@ class SqliteQueue:
         self._thread.start()
 
     async def put(self, payload: bytes) -> None:
-        """Returns when the record is committed and synced."""
+        """Returns when the record is committed and synced. Raises what SQLite raises."""
         await self.put_many((payload,))
 
     async def put_many(self, payloads: Sequence[bytes]) -> None:
@@ -111,8 +111,12 @@ class SqliteQueue:
             while following is not None and not self._jobs.empty():
                 following = self._jobs.get()
                 waiting += following or []
-            insert_all(connection, [payload for payloads, _ in waiting for payload in payloads])
-            self._loop.call_soon_threadsafe(_resolve, [done for _, done in waiting])
+            error = None
+            try:
+                insert_all(connection, [payload for payloads, _ in waiting for payload in payloads])
+            except sqlite3.Error as failure:
+                error = failure
+            self._loop.call_soon_threadsafe(_resolve, [done for _, done in waiting], error)
             waiting = None if following is None else self._jobs.get()
         connection.close()
 
@@ -133,11 +137,11 @@ def open_sqlite(path: Path) -> sqlite3.Connection:
 
 def insert_all(connection: sqlite3.Connection, payloads: Sequence[bytes]) -> None:
     """Put the payloads in one transaction."""
-    connection.execute("BEGIN IMMEDIATE")
-    connection.executemany(
-        "INSERT INTO records (payload) VALUES (?)", [(payload,) for payload in payloads]
-    )
-    connection.execute("COMMIT")
+    with connection:  # Commits at its end, or rolls back.
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany(
+            "INSERT INTO records (payload) VALUES (?)", [(payload,) for payload in payloads]
+        )
 
 
 def take_first(connection: sqlite3.Connection) -> bytes | None:
@@ -148,7 +152,11 @@ def take_first(connection: sqlite3.Connection) -> bytes | None:
     return None if row is None else bytes(row[0])
 
 
-def _resolve(waiting: list[asyncio.Future[None]]) -> None:
+def _resolve(waiting: list[asyncio.Future[None]], error: sqlite3.Error | None) -> None:
     for done in waiting:
-        if not done.done():
+        if done.done():
+            continue
+        if error is None:
             done.set_result(None)
+        else:
+            done.set_exception(error)

@@ -7,6 +7,7 @@ import importlib.metadata
 import io
 import json
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -353,6 +354,20 @@ def test_the_sqlite_yardstick_commits_what_waits_together_and_in_order(tmp_path:
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     found = [take_first(connection) for _ in range(67)]
     assert found == [*(b"%d" % number for number in range(64)), b"a", b"b", None]
+    connection.close()
+
+
+def test_the_sqlite_yardstick_tells_its_tasks_what_went_wrong(tmp_path: Path) -> None:
+    async def put_wrong_and_right() -> None:
+        queue = SqliteQueue(tmp_path / "queue.db")
+        with pytest.raises(sqlite3.Error, match="NOT NULL"):
+            await queue.put_many([b"a", None])  # type: ignore[list-item]
+        await queue.put(b"b")
+        await queue.close()
+
+    asyncio.run(put_wrong_and_right())
+    connection = open_sqlite(tmp_path / "queue.db")
+    assert [take_first(connection), take_first(connection)] == [b"b", None]
     connection.close()
 
 
