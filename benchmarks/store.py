@@ -1,301 +1,172 @@
-"""Store benchmarks: `python -m benchmarks.store [--json] [--quick] [--strict] [--directory DIR]`.
+"""Store rows: the record log alone, against bare file calls; `python -m benchmarks.store`.
 
-Each row is measured beside its yardstick in the same run, in turns, and reported as the median of
-at least three rounds. Ratios are what counts; absolute figures hold for this machine and disk only.
-Exit status 1 with `--strict` when a row misses its target.
+`python -m benchmarks` runs these and then the rows of the queue, in one report.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 import traceback
-from collections.abc import Callable
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
 
+from fifoq.bench.backlog import open_rows
+from fifoq.bench.command import run
+from fifoq.bench.measure import (
+    BATCH,
+    BATCH_BYTES,
+    BATCH_RECORDS,
+    Absent,
+    Group,
+    Row,
+    Setting,
+    duration,
+)
+from fifoq.bench.resources import space_row
+from fifoq.bench.yardsticks import bare_append
 from store import LogOptions, open_log
 from store.blocks import RecordBlock, block_headers, decode_block, encode_records
 from store.checksum import CRC32C, check_function, segment_seed
 from store.frames import check_body, decode_header, encode_frame
 from store.genesis import Genesis, decode_genesis, encode_genesis
 
-ROUNDS = 7
-OPEN_ROUNDS = 3
-PAYLOAD_BYTES = 100
-BATCH = [os.urandom(PAYLOAD_BYTES) for _ in range(100)]
+
+def commits(setting: Setting) -> list[Row | Absent]:
+    """Commits of 100 records, with and without a sync, and without filling ahead."""
+    count = setting.count(400)
+    burst = setting.count(4000)
+    synced, filled_less, bare_synced, written, bare_written = [], [], [], [], []
+    no_fill = LogOptions(fill_bytes=0, reserve_bytes=0)
+    for _ in range(setting.rounds):
+        bare_synced.append(_bare(setting, count, sync=True))
+        synced.append(_log_commits(setting, count, sync=True))
+        filled_less.append(_log_commits(setting, count, sync=True, options=no_fill))
+        bare_written.append(_bare(setting, burst, sync=False))
+        written.append(_log_commits(setting, burst, sync=False))
+    median = statistics.median
+    commit, bare = median(written), median(bare_written)
+    return [
+        Row(
+            "sync commit of 100, of bare append + fdatasync",
+            median(b / s for b, s in zip(bare_synced, synced, strict=True)),
+            "×",
+            0.9,
+            True,
+            f"{duration(median(synced))} against {duration(median(bare_synced))}",
+        ),
+        Row(
+            "  zero-fill ahead, of the same without it",
+            median(f / s for f, s in zip(filled_less, synced, strict=True)),
+            "×",
+            1.0,
+            True,
+            f"{duration(median(filled_less))} without",
+        ),
+        Row("commit of 100 without sync", BATCH_RECORDS / commit / 1e6, "M rec/s", 3.0, True),
+        Row(
+            "  of a bare write of the same bytes",
+            median(b / w for b, w in zip(bare_written, written, strict=True)),
+            "×",
+            0.3,
+            True,
+            f"{duration(commit)} against {duration(bare)}",
+        ),
+    ]
 
 
-class Row(NamedTuple):
-    """One line of the table. `value` is measured against `target`; more is better if `more`."""
+def codec(setting: Setting) -> list[Row | Absent]:
+    """Encoding and decoding, with no file."""
+    payloads = BATCH * 10
+    loops = setting.count(300)
+    frame = bytes(_encode(payloads))
 
-    name: str
-    value: float
-    unit: str
-    target: float
-    more: bool
-    detail: str
-
-    @property
-    def met(self) -> bool:
-        return self.value >= self.target if self.more else self.value <= self.target
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Run every row and print the table, or JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print JSON for scripts")
-    parser.add_argument("--quick", action="store_true", help="small counts, to see that it runs")
-    parser.add_argument("--strict", action="store_true", help="status 1 when a row misses")
-    parser.add_argument("--directory", default=".", help="where the scratch files go")
-    options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix=".bench-", dir=options.directory) as scratch:
-        bench = Bench(Path(scratch), quick=options.quick, quiet=options.json)
-        rows = bench.run()
-        place = bench.place()
-    if options.json:
-        print(json.dumps({"place": place, "rows": [_as_json(row) for row in rows]}, indent=2))
-    else:
-        print("  ".join(f"{name}: {value}" for name, value in place.items()))
-        for row in rows:
-            print(_line(row))
-    return 1 if options.strict and not all(row.met for row in rows) else 0
-
-
-def _as_json(row: Row) -> dict[str, object]:
-    return {**row._asdict(), "value": round(row.value, 4), "met": row.met}
-
-
-def _line(row: Row) -> str:
-    share = row.value / row.target if row.more else row.target / max(row.value, 1e-9)
-    bar = "█" * min(20, max(1, round(share * 10)))
-    sign = "≥" if row.more else "≤"
-    mark = "ok  " if row.met else "MISS"
-    return (
-        f"{mark} {row.name:<46} {row.value:>9.2f} {row.unit:<10} ({sign} {row.target:g})  "
-        f"{bar:<20} {row.detail}"
-    )
-
-
-class Bench:
-    """Runs the rows in one scratch directory."""
-
-    def __init__(self, scratch: Path, *, quick: bool, quiet: bool) -> None:
-        self._scratch = scratch
-        self._quick = quick
-        self._quiet = quiet
-        self._rounds = 1 if quick else ROUNDS
-
-    def place(self) -> dict[str, str]:
-        """Where this was measured."""
-        kind = subprocess.run(
-            ["stat", "-f", "-c", "%T", str(self._scratch)],
-            capture_output=True,
-            text=True,
-            check=False,
-        ).stdout.strip()
-        return {
-            "file system": kind,
-            "fdatasync of an append": f"{self._bare_sync(50) * 1e6:.0f} µs",
-            "payload": f"{PAYLOAD_BYTES} bytes",
-            "cores": str(os.cpu_count()),
-            "python": sys.version.split()[0],
-        }
-
-    def run(self) -> list[Row]:
-        rows: list[Row] = []
-        for part in (self._commits, self._codec, self._space, self._opens):
-            if not self._quiet:
-                print(f"measuring {part.__name__.strip('_')} …", file=sys.stderr)
-            rows += part()
-        return rows
-
-    # Commits of 100 records.
-
-    def _commits(self) -> list[Row]:
-        count = 20 if self._quick else 400
-        burst = 50 if self._quick else 4000
-        synced, filled_less, bare_synced, written, bare_written = [], [], [], [], []
-        no_fill = LogOptions(fill_bytes=0, reserve_bytes=0)
-        for _ in range(self._rounds):
-            bare_synced.append(self._bare_sync(count))
-            synced.append(self._log_commits(count, sync=True))
-            filled_less.append(self._log_commits(count, sync=True, options=no_fill))
-            bare_written.append(self._bare_write(burst))
-            written.append(self._log_commits(burst, sync=False))
-        median = statistics.median
-        commit, bare = median(written), median(bare_written)
-        return [
-            Row(
-                "sync commit of 100, of bare append + fdatasync",
-                median(b / s for b, s in zip(bare_synced, synced, strict=True)),
-                "×",
-                0.9,
-                True,
-                f"{median(synced) * 1e6:.0f} µs against {median(bare_synced) * 1e6:.0f} µs",
-            ),
-            Row(
-                "  zero-fill ahead, of the same without it",
-                median(f / s for f, s in zip(filled_less, synced, strict=True)),
-                "×",
-                1.0,
-                True,
-                f"{median(filled_less) * 1e6:.0f} µs without",
-            ),
-            Row("commit of 100 without sync", 100 / commit / 1e6, "M rec/s", 3.0, True, ""),
-            Row(
-                "  of a bare write of the same bytes",
-                median(b / w for b, w in zip(bare_written, written, strict=True)),
-                "×",
-                0.3,
-                True,
-                f"{commit * 1e6:.1f} µs against {bare * 1e6:.1f} µs",
-            ),
-        ]
-
-    def _log_commits(self, count: int, *, sync: bool, options: LogOptions | None = None) -> float:
-        path = self._scratch / "log"
-        with open_log(str(path), options=options) as log:
-            log.put("orders", BATCH, sync=sync)
+    def per_record(name: str, work: Callable[[], object], target: float) -> Row:
+        each = []
+        for _ in range(setting.rounds):
             start = time.perf_counter()
-            for _ in range(count):
-                log.put("orders", BATCH, sync=sync)
-            seconds = time.perf_counter() - start
-        shutil.rmtree(path)
-        return seconds / count
+            for _ in range(loops):
+                work()
+            each.append((time.perf_counter() - start) / loops / len(payloads) * 1e9)
+        return Row(name, statistics.median(each), "ns/rec", target, False)
 
-    def _bare_sync(self, count: int) -> float:
-        return self._bare(count, os.fdatasync)
+    return [
+        per_record("encode, batches of 1000", lambda: _encode(payloads), 150),
+        per_record("decode to a list", lambda: _decode(frame).payloads(), 300),
+        per_record("scan to (offsets, buffer)", lambda: _decode(frame), 40),
+    ]
 
-    def _bare_write(self, count: int) -> float:
-        return self._bare(count, None)
 
-    def _bare(self, count: int, sync: Callable[[int], None] | None) -> float:
-        path = self._scratch / "bare"
-        data = b"".join(BATCH)
-        descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-        try:
-            start = time.perf_counter()
-            for _ in range(count):
-                os.write(descriptor, data)
-                if sync is not None:
-                    sync(descriptor)
-            return (time.perf_counter() - start) / count
-        finally:
-            os.close(descriptor)
-            path.unlink()
-
-    # Encoding and decoding, with no file.
-
-    def _codec(self) -> list[Row]:
-        payloads = BATCH * 10
-        loops = 5 if self._quick else 300
-        frame = bytes(_encode(payloads))
-
-        def per_record(work: Callable[[], object]) -> float:
-            each = []
-            for _ in range(self._rounds):
-                start = time.perf_counter()
-                for _ in range(loops):
-                    work()
-                each.append((time.perf_counter() - start) / loops / len(payloads) * 1e9)
-            return statistics.median(each)
-
-        return [
-            Row(
-                "encode, batches of 1000",
-                per_record(lambda: _encode(payloads)),
-                "ns/rec",
-                150,
-                False,
-                "",
-            ),
-            Row(
-                "decode to a list",
-                per_record(lambda: _decode(frame).payloads()),
-                "ns/rec",
-                300,
-                False,
-                "",
-            ),
-            Row(
-                "scan to (offsets, buffer)",
-                per_record(lambda: _decode(frame)),
-                "ns/rec",
-                40,
-                False,
-                "",
-            ),
-        ]
-
-    def _space(self) -> list[Row]:
-        path = self._scratch / "space"
-        commits = 10 if self._quick else 2000
+def space(setting: Setting) -> list[Row | Absent]:
+    """What lies on the disk for each byte that was put."""
+    count = setting.count(2000)
+    with setting.fresh("space") as path:
         with open_log(str(path)) as log:
-            for _ in range(commits):
+            for _ in range(count):
                 log.put("orders", BATCH, sync=False)
-        size = sum(
-            file.stat().st_size for file in path.iterdir() if file.suffix in (".log", ".idx")
-        )
-        shutil.rmtree(path)
-        ratio = size / (commits * len(BATCH) * PAYLOAD_BYTES)
-        return [Row("disk bytes per payload byte, 100 × 100", ratio, "×", 1.1, False, "")]
+        return [space_row("disk bytes per payload byte, 100 × 100", path, count * BATCH_RECORDS)]
 
-    # Opening after a crash.
 
-    def _opens(self) -> list[Row]:
-        records = 2000 if self._quick else 1_000_000
-        queues = 20 if self._quick else 10_000
-        backlog = f"backlog of {records:,}"
-        rows = []
-        for batch in (1, 1000):
-            name = f"open, {backlog} in frames of {batch}"
-            rows += self._open_rows(name, _backlog(records, batch), seconds=0.2, megabytes=32)
-        name = f"open, {backlog} in {queues:,} queues"
-        fill = _many_queues(queues, records // queues)
-        return rows + self._open_rows(name, fill, seconds=1.0, megabytes=64)
+def opens(setting: Setting) -> list[Row | Absent]:
+    """Opening after a crash."""
+    records = setting.count(1_000_000)
+    queues = setting.count(10_000)
+    backlog = f"backlog of {records:,}"
+    rows: list[Row | Absent] = []
+    for batch in (1, 1000):
+        name = f"open, {backlog} in frames of {batch}"
+        fill = _backlog(records, batch)
+        rows += _open_rows(setting, name, fill, seconds=0.2, megabytes=32)
+    name = f"open, {backlog} in {queues:,} queues"
+    fill = _many_queues(queues, records // queues)
+    return rows + _open_rows(setting, name, fill, seconds=1.0, megabytes=64)
 
-    def _open_rows(
-        self, name: str, fill: Callable[[str], None], *, seconds: float, megabytes: float
-    ) -> list[Row]:
-        """Fill a store, leave it without a close, and open copies of it in fresh processes."""
-        path = self._scratch / "filled"
-        _in_child(fill, str(path))
-        rounds = [self._open_copy(path) for _ in range(min(self._rounds, OPEN_ROUNDS))]
-        shutil.rmtree(path)
-        opened, taken, grown = map(statistics.median, zip(*rounds, strict=True))
-        detail = f"and {taken * 1000:.1f} ms for the first take"
-        return [
-            Row(name, opened, "s", seconds, False, detail),
-            Row("  more memory, first take included", grown, "MB", megabytes, False, ""),
-        ]
 
-    def _open_copy(self, path: Path) -> tuple[float, float, float]:
-        """Seconds to open, seconds for the first take, megabytes more, with a warm page cache.
+GROUPS = (
+    Group("store-commits", commits),
+    Group("store-codec", codec),
+    Group("store-space", space),
+    Group("store-opens", opens),
+)
 
-        It opens a copy, because opening changes a store.
-        """
-        copy = self._scratch / "opened"
-        shutil.copytree(path, copy)
-        for file in copy.iterdir():
-            # Opening syncs what it finds; the copy's own pages are not to be counted.
-            _sync_file(file)
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.store_open", str(copy)],
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-        shutil.rmtree(copy)
-        opened, taken, grown = map(float, done.stdout.split())
-        return opened, taken, grown
+
+def store_rows() -> Sequence[Group]:
+    """The rows of the store."""
+    return GROUPS
+
+
+def _log_commits(
+    setting: Setting, count: int, *, sync: bool, options: LogOptions | None = None
+) -> float:
+    """Seconds of one commit."""
+    with setting.fresh("log") as path, open_log(str(path), options=options) as log:
+        log.put("orders", BATCH, sync=sync)
+        start = time.perf_counter()
+        for _ in range(count):
+            log.put("orders", BATCH, sync=sync)
+        return (time.perf_counter() - start) / count
+
+
+def _bare(setting: Setting, count: int, *, sync: bool) -> float:
+    """Seconds of one append of the same bytes."""
+    with setting.fresh("bare") as path:
+        return sum(bare_append(path, BATCH_BYTES, count, sync=sync)) / count
+
+
+def _open_rows(
+    setting: Setting,
+    name: str,
+    fill: Callable[[str], None],
+    *,
+    seconds: float,
+    megabytes: float,
+) -> list[Row]:
+    command = [sys.executable, "-m", "benchmarks.store_open"]
+    return open_rows(
+        setting, name, partial(_in_child, fill), command, seconds=seconds, megabytes=megabytes
+    )
 
 
 def _in_child(fill: Callable[[str], None], path: str) -> None:
@@ -313,14 +184,6 @@ def _in_child(fill: Callable[[str], None], path: str) -> None:
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status:
         raise RuntimeError(f"the process that fills {path} ended with status {status}")
-
-
-def _sync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _backlog(records: int, batch: int) -> Callable[[str], None]:
@@ -386,4 +249,4 @@ def _decode(frame: bytes) -> RecordBlock:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(store_rows)

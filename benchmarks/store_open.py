@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 
+from fifoq.bench.machine import peak_megabytes
 from store import open_log
 
 
@@ -25,17 +25,6 @@ def main() -> None:
     taken = time.perf_counter()
     print(opened - start, taken - opened, peak_megabytes() - before)
     log.close()
-
-
-def peak_megabytes() -> float:
-    """Largest resident size since this program was started.
-
-    Not `ru_maxrss`, which a program inherits from the process that started it.
-    """
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError("/proc/self/status does not tell the peak of resident memory")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The benchmarks run, small, and every row is there; how fast they are is not judged here."""
+"""The store's rows run, small, and every one is there; how fast they are is not judged here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import store as benchmark
-from benchmarks.store import Row
+from benchmarks.__main__ import all_rows
+from fifoq.bench.measure import Row
 
 ROOT = Path(__file__).parents[1]
 ROWS = [
@@ -33,7 +34,7 @@ ROWS = [
 
 def test_every_row_is_measured_and_nothing_is_left_behind(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.store", "--quick", "--json", f"--directory={tmp_path}"],
+        [sys.executable, "-m", "benchmarks.store", "--quick", "--json", f"--dir={tmp_path}"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -44,27 +45,18 @@ def test_every_row_is_measured_and_nothing_is_left_behind(tmp_path: Path) -> Non
     found = json.loads(done.stdout)
     assert [row["name"] for row in found["rows"]] == ROWS
     for row in found["rows"]:
-        assert set(row) == {*Row._fields, "met"}
+        assert set(row) == {*Row.__struct_fields__, "met"}
         assert row["value"] >= 0
         assert isinstance(row["met"], bool)
-    assert {"file system", "fdatasync of an append", "cores", "python"} <= set(found["place"])
+    assert {"file system", "append + fdatasync", "cores", "python"} <= set(found["place"])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_row_is_met_on_the_right_side_of_its_target() -> None:
-    assert Row("", 2.0, "×", 1.0, True, "").met
-    assert not Row("", 2.0, "×", 1.0, False, "").met
-
-
-@pytest.mark.parametrize(
-    ("target", "strict", "status"), [(1, True, 0), (3, True, 1), (3, False, 0)]
-)
-def test_a_missed_target_is_the_exit_status_only_where_that_is_asked_for(
-    target: float, strict: bool, status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(benchmark.Bench, "run", lambda _: [Row("", 2.0, "×", target, True, "")])
-    arguments = ["--quick", f"--directory={tmp_path}", *(["--strict"] if strict else [])]
-    assert benchmark.main(arguments) == status
+def test_the_rows_of_the_store_come_before_those_of_the_queue() -> None:
+    names = [group.name for group in all_rows()]
+    assert names[:4] == ["store-commits", "store-codec", "store-space", "store-opens"]
+    assert "put-memory" in names[4:]
+    assert len(set(names)) == len(names)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

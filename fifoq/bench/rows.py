@@ -1,0 +1,28 @@
+"""Every row of the queue's benchmark, by the name that `--rows` takes.
+
+Rows of the design whose feature is not built yet are not listed.
+"""
+
+from __future__ import annotations
+
+from fifoq.bench import actor, backlog, durable, memory, resources
+from fifoq.bench.measure import Group, on_loop
+
+GROUPS = (
+    Group("put-memory", on_loop(memory.put)),
+    Group("take-memory", on_loop(memory.take)),
+    Group("put-then-take", on_loop(memory.put_then_take)),
+    Group("pipe", on_loop(memory.pipe)),
+    Group("put-many-memory", on_loop(memory.put_many)),
+    Group("put-many-os", on_loop(durable.put_many_os)),
+    Group("put-many-sync", on_loop(durable.put_many_sync)),
+    Group("busy-loop", on_loop(durable.busy_loop)),
+    Group("one-sync", on_loop(durable.one_sync)),
+    Group("64-sync", on_loop(durable.many_sync)),
+    Group("lease-ack", on_loop(memory.lease_ack)),
+    Group("put-nowait", on_loop(memory.put_nowait)),
+    Group("actor-tell", on_loop(actor.actor_tell)),
+    Group("disk-bytes", on_loop(resources.disk_bytes)),
+    Group("open-backlog", backlog.open_backlog),
+    Group("idle", on_loop(resources.idle)),
+)
