@@ -1,0 +1,77 @@
+"""Runners for tests of the queue: the job is run here and now, or when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from fifoq.writer import Job
+
+
+class InlineRunner:
+    """Runs each job in `start`; its end is reported in the loop's next turn."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, on_end: Callable[[], None], name: str
+    ) -> None:
+        self._loop = loop
+        self._on_end = on_end
+        self.name = name
+        self.finished = False
+        self.outcome: object = None
+        self.error: BaseException | None = None
+        self.job_count = 0
+        self.stopped = False
+
+    def start(self, job: Job) -> None:
+        assert not self.stopped
+        self.finished = False
+        self.job_count += 1
+        self._run(job)
+
+    def _run(self, job: Job) -> None:
+        try:
+            self.outcome, self.error = job(), None
+        except BaseException as error:
+            self.outcome, self.error = None, error
+        self.finished = True
+        self._loop.call_soon(self._on_end)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class ManualRunner(InlineRunner):
+    """Holds jobs back once it is told to: `hold()`, then `step()` for each job to be run."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, on_end: Callable[[], None], name: str
+    ) -> None:
+        super().__init__(loop, on_end, name)
+        self.holds = False
+        self.waiting: Job | None = None
+
+    def start(self, job: Job) -> None:
+        if not self.holds:
+            super().start(job)
+            return
+        assert self.waiting is None
+        self.finished = False
+        self.job_count += 1
+        self.waiting = job
+
+    def hold(self) -> None:
+        self.holds = True
+
+    def step(self) -> bool:
+        """Run the job that waits; False if there is none."""
+        job, self.waiting = self.waiting, None
+        if job is None:
+            return False
+        self._run(job)
+        return True
+
+    def let_go(self) -> None:
+        """Run what waits, and everything from here on at once."""
+        self.holds = False
+        self.step()
