@@ -87,7 +87,17 @@ def test_imports_point_down(package: str) -> None:
         assert others <= ALLOWED_IMPORTS[package], name
 
 
-FORMAT = ("keys", "checksum", "frames", "blocks", "genesis", "checkpoint", "index")
+FORMAT = (
+    "keys",
+    "checksum",
+    "frames",
+    "blocks",
+    "genesis",
+    "checkpoint",
+    "index",
+    "packing",
+    "ranges",
+)
 
 
 @pytest.mark.parametrize("module", FORMAT)
