@@ -238,7 +238,7 @@ def _encode(payloads: list[bytes]) -> bytearray:
     return frame
 
 
-def _decode(frame: bytearray) -> RecordBlock:
+def _decode(frame: bytes | bytearray) -> RecordBlock:
     header = decode_header(frame, 0, check=_CHECK, seed=_SEED, offset=80)
     body, _ = check_body(frame, 0, header, check=_CHECK, offset=80)
     names = [entry.name for entry in decode_genesis(body, header.genesis_bytes)]
