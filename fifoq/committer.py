@@ -46,6 +46,9 @@ class Committer:
         self.runner: Runner | None = None
         self.failure: FifoqError | None = None
         self.closed = False
+        self.close_error: FifoqError | None = None
+        self.on_sync_due: Callable[[], None] = _nothing
+        self.on_idle: Callable[[], None] = _nothing
         self.lines: dict[str, Line] = {}
         self.waiting_bytes = 0
         """What waits in the tails of all lines, as far as it was counted."""
@@ -97,8 +100,26 @@ class Committer:
         self.log = log
         log.directory.files.watch_fork(self._after_fork)
 
-    def abandon(self) -> None:
-        """Nothing was opened."""
+    @property
+    def usable(self) -> bool:
+        return self.log is not None and self.failure is None and not self.closed
+
+    async def flush(self) -> None:
+        """Make everything durable that any queue has put, taken or acked."""
+        waiter = Waiter(self.loop.create_future())
+        self.wait(waiter, SYNC)
+        await waiter.future
+
+    def retire(self) -> None:
+        """Take no more work and wake everybody who waits."""
+        self.closed = True
+        self.cancel_timers()
+        self._give_room()
+        for line in self.lines.values():
+            line.store_closed()
+
+    def stop(self) -> None:
+        """Let the writer go."""
         self.closed = True
         if self.runner is not None:
             self.runner.stop()
@@ -345,7 +366,7 @@ class Committer:
             self.syncs.add(int(log.last_sync_seconds * 1e9))
         elif self._sync_timer is None and self.options.sync_interval is not None:
             self._sync_timer = self.loop.call_later(self.options.sync_interval, self._sync_is_due)
-        self._watch_idleness()
+        self.watch_idleness()
 
     def _resolve(self, waiters: list[Waiter]) -> None:
         for waiter in waiters:
@@ -429,12 +450,10 @@ class Committer:
 
     def _sync_is_due(self) -> None:
         self._sync_timer = None
-        log = self.log
-        if log is not None and self.failure is None and not self.closed:
-            future = self.call(_sync)
-            future.add_done_callback(_consume)
+        self.on_sync_due()
 
-    def _watch_idleness(self) -> None:
+    def watch_idleness(self) -> None:
+        """Have the log sealed after a while in which nothing happens."""
         if self._idle_timer is None and not self.closed:
             self._idle_timer = self.loop.call_later(SEAL_SECONDS, self._look_for_idleness)
 
@@ -444,15 +463,11 @@ class Committer:
             return
         idle = self.loop.time() - self._last_active
         if self._job is not None or self._due or idle < SEAL_SECONDS * 0.9:
-            self._watch_idleness()
+            self.watch_idleness()
             return
         log = self._open_log
         if log.durable_upto == log.sequence or self.options.sync_interval is not None:
-            self.call(_tidy).add_done_callback(self._tidied)
-
-    def _tidied(self, future: asyncio.Future[object]) -> None:
-        if not future.cancelled() and future.exception() is None and future.result():
-            self._watch_idleness()
+            self.on_idle()
 
     def cancel_timers(self) -> None:
         for timer in (self._flush_timer, self._sync_timer, self._idle_timer):
@@ -467,18 +482,5 @@ def _removes(line: Line) -> bool:
     )
 
 
-def _sync(log: Log) -> None:
-    log.flush()
-
-
-def _tidy(log: Log) -> bool:
-    """Seal a quiet log and compact one step; True if there is more to do."""
-    log.flush()
-    log.seal()
-    return log.compact()
-
-
-def _consume(future: asyncio.Future[object]) -> None:
-    """The failure of a job of our own is told by the next call, not by the future."""
-    if not future.cancelled():
-        future.exception()
+def _nothing() -> None:
+    pass

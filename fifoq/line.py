@@ -360,6 +360,9 @@ class Line:
     def read_ended(self, error: FifoqError | None) -> None:
         """Records were brought into memory, or could not be."""
 
+    def store_closed(self) -> None:
+        """Nothing can be put or taken any more."""
+
     # Taking.
 
     def has_ready(self) -> bool:

@@ -13,7 +13,7 @@ import contextlib
 import copy
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from fifoq.browse import Record, browse
@@ -25,7 +25,7 @@ from fifoq.jobs import Waiter
 from fifoq.keys import Keys
 from fifoq.lease import Leases, Leasing
 from fifoq.line import COLUMN_BYTES, Claim, Line, Returned, removal_of
-from fifoq.options import LEVELS, MEMORY, SYNC, Durability, QueueOptions
+from fifoq.options import LEVELS, MEMORY, Durability, QueueOptions
 from fifoq.receipt import Receipt
 from fifoq.stats import QueueStats, collect, watch
 from store import FifoqError, ItemTooLarge, Key
@@ -63,9 +63,9 @@ class Queue(Line, Generic[T]):
         "_state",
         "_takers",
         "_trouble",
+        "close_store",
         "leasing",
         "options",
-        "owner",
         "totals",
     )
 
@@ -96,7 +96,7 @@ class Queue(Line, Generic[T]):
         self._pressed = False
         self._trouble: FifoqError | None = None
         self._bytes = genesis.queue_bytes
-        self.owner: contextlib.AbstractAsyncContextManager[object] | None = None
+        self.close_store: Callable[[float | None], Awaitable[None]] | None = None
         self.leasing = Leases(self, committer, dict(state.attempts))
         self._use(options)
 
@@ -604,11 +604,8 @@ class Queue(Line, Generic[T]):
 
     async def flush(self) -> None:
         """Make everything put, taken and acked so far durable."""
-        committer = self._committer
-        committer.require_usable()
-        waiter = Waiter(committer.loop.create_future())
-        committer.wait(waiter, SYNC)
-        await waiter.future
+        self._committer.require_usable()
+        await self._committer.flush()
 
     def lease(
         self,
@@ -708,12 +705,12 @@ class Queue(Line, Generic[T]):
 
     async def close(self, timeout: float | None = None) -> None:
         """Make everything durable and close the store if this queue opened it. Twice is fine."""
-        if self.owner is not None:
-            await self.owner.close(timeout)  # type: ignore[attr-defined]
+        if self.close_store is not None:
+            await self.close_store(timeout)
 
     def store_closed(self) -> None:
-        """The store is gone: everybody who waits must know."""
         self.put_limit = self.take_limit = 0
+        self.leasing.stop()
         _wake_all(self._putters)
         _wake_all(self._takers)
 
