@@ -37,6 +37,9 @@ SMALL_BYTES: Final = 4096
 """Records up to this size are counted only when the window closes."""
 BATCH_BYTES_MAX: Final = 56 << 20
 """What one `put_many` may hold: it is one frame."""
+REAP_RECORDS: Final = 4096
+REAP_BYTES: Final = 512 << 10
+"""Puts that follow each other without a turn of the loop have this much written at once."""
 _DROPPED: Final = 0
 _DRAINING: Final = 1
 _AT_ONCE: Final = 2
@@ -245,7 +248,8 @@ class Queue(Line, Generic[T]):
         now = time.time_ns()
         self.look(now)
         committer.waiting_bytes += self.count_tail()
-        committer.reap()
+        if len(self.tail) >= REAP_RECORDS or self.tail_bytes >= REAP_BYTES:
+            committer.reap()
         if committer.refused is not None and self._level == MEMORY:
             raise committer.refused
         options = self.options
@@ -482,7 +486,6 @@ class Queue(Line, Generic[T]):
         committer.require_usable()
         now = time.time_ns()
         self.look(now)
-        committer.reap()
         if self._shutdown == _AT_ONCE:
             raise QueueClosed(f"queue {self.name!r} was shut down.")
         if self.delays is not None:
