@@ -131,7 +131,7 @@ class Cell(Generic[M]):
         if not self._began:
             await self._actor.on_start(self.told)
             self._began = True
-        self._shift(Event.STARTED)
+            self._shift(Event.STARTED)
         if self.started is not None and not self.started.done():
             self.started.set_result(None)
 
@@ -290,9 +290,7 @@ class Cell(Generic[M]):
             logger.exception("actor %r: on_stop failed", self.name)
 
     def end(self) -> None:
-        """Nothing runs any more. May be called twice, and for a cell whose task never ran."""
-        if self.state is State.STOPPED:
-            return
+        """Nothing runs any more. Also for a cell whose task was cancelled before it ran."""
         if self._timer is not None:
             self._timer.cancel()
         self._refuse()
