@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import ClassVar
 
 import pytest
 
@@ -225,3 +226,97 @@ async def test_a_childs_failure_during_a_batch_does_not_wait_for_the_next_batch(
     await ref.tell("go")
     await asyncio.sleep(2)
     assert ref.stats().restarts == 1
+
+
+async def test_a_batch_taken_in_the_turn_of_a_childs_failure_is_not_interrupted(
+    system: ActorSystem,
+) -> None:
+    """The cancellation that ends the wait must not reach the handler of what had arrived."""
+
+    class Mean(Actor[str]):
+        async def receive(self, message: str, ctx: Context[str]) -> None:
+            outcomes.append(mailbox.add_awaited(1))
+            raise OSError("right after it")
+
+    class Parent(Actor[object]):
+        async def on_start(self, ctx: Context[object]) -> None:
+            log.append("start")
+            rules = Supervision(strategy="escalate")
+            children.append(ctx.spawn(Mean, supervision=rules))
+
+        async def on_batch(self, batch: Columns, ctx: Context[object]) -> None:
+            await asyncio.sleep(1)
+            log.append(batch.values)
+            for waiter in batch.waiters:
+                waiter.set_result("done")
+
+    log: list[object] = []
+    children: list[Ref[str]] = []
+    outcomes: list[asyncio.Future[str]] = []
+    mailbox = ColumnMailbox()
+    ref = await system.spawn(Parent, mailbox=mailbox, supervision=AT_ONCE)
+    await children[0].tell("now")
+    await settle()
+    assert await outcomes[0] == "done"
+    assert log == ["start", "start", [1]]
+    assert (ref.stats().restarts, ref.stats().undelivered) == (1, 0)
+
+
+class Spawner(Recorder):
+    """Has a child from the start, and fails by `fail`."""
+
+    children: ClassVar[list[Ref[Message]]] = []
+
+    async def on_start(self, ctx: Context[Message]) -> None:
+        await super().on_start(ctx)
+        rules = Supervision(strategy="escalate")
+        self.children.append(ctx.spawn(SlowToStop, self.log, supervision=rules))
+
+    async def receive(self, message: Message, ctx: Context[Message]) -> None:
+        if message == "fail":
+            raise OSError("parent")
+
+
+class SlowToStop(Recorder):
+    """Takes a second to stop."""
+
+    async def on_stop(self, ctx: Context[Message]) -> None:
+        await asyncio.sleep(1)
+        self.log.append("child stop")
+
+
+async def test_a_child_that_fails_while_its_parent_restarts_does_not_restart_it_again(
+    system: ActorSystem,
+) -> None:
+    ref = await system.spawn(Spawner, [], supervision=AT_ONCE)
+    child = Spawner.children[-1]
+    for message in ("wait", "boom"):
+        await child.tell(message)
+    await settle()
+    await ref.tell("fail")
+    await asyncio.sleep(10)
+    assert child.stats().failed == 1
+    assert ref.stats().restarts == 1
+
+
+async def test_a_shorter_deadline_reaches_the_child_that_its_parent_waits_for(
+    system: ActorSystem,
+) -> None:
+    ref = await system.spawn(Spawner, [])
+    await Spawner.children[-1].tell("hang")
+    stopping = asyncio.create_task(ref.stop(60))
+    await settle()
+    await ref.stop(3)
+    await stopping
+    assert asyncio.get_running_loop().time() == 4
+
+
+async def test_a_parent_waits_for_its_child_though_the_system_is_cancelled() -> None:
+    system = await ActorSystem().start()
+    log: list[Message] = []
+    await system.spawn(Spawner, log)
+    await settle()
+    (root,) = (task for task in asyncio.all_tasks() if task.get_name() == "actors")
+    root.cancel()
+    await system.wait_until_stopped()
+    assert log == ["start", "start", "child stop", "stop"]
