@@ -124,17 +124,21 @@ def encode_records(
     payload. The caller has checked sizes: the block must fit into a frame.
     """
     count = len(payloads)
-    payload = b"".join(payloads)
-    payload_bytes = len(payload)
+    if item_bytes is None:
+        lengths = list(map(len, payloads))
+        payloads = [b"".join(payloads)]
+        payload_bytes = len(payloads[0])
+    else:
+        payload_bytes = item_bytes * count
     if payload_bytes > BODY_BYTES_MAX:
         raise ItemTooLarge(
             f"a commit of {payload_bytes} bytes is over the limit of {BODY_BYTES_MAX}, columns and "
             f"metadata included. Nothing was stored. Put fewer or smaller records at once."
         )
-    if item_bytes is not None and payload_bytes == item_bytes * count:
-        offsets = _even_offsets(item_bytes, count)
+    if item_bytes is None:
+        offsets = _end_offsets(lengths, payload_bytes)
     else:
-        offsets = _end_offsets(list(map(len, payloads)), payload_bytes)
+        offsets = _even_offsets(item_bytes, count)
     parts: list[Buffer] = [b"", offsets, _PADS[len(offsets) % 8]]
     if time_runs is not None:
         width = _add_time_runs(parts, time, time_runs)
@@ -145,11 +149,16 @@ def encode_records(
         for bit in sorted(columns):
             detail |= bit
             _add_column(parts, bit, columns[bit])
-    parts.append(payload)
+    size = BLOCK_HEADER_BYTES + sum(map(len, parts)) + payload_bytes + -payload_bytes % 8
+    parts += payloads
     parts.append(_PADS[payload_bytes % 8])
-    size = BLOCK_HEADER_BYTES + sum(map(len, parts))
     parts[0] = _HEADER.pack(kind, width, queue, detail, count, size, first, time)
     return parts, payload_bytes
+
+
+def block_bytes(parts: Sequence[Buffer]) -> int:
+    """Size of an encoded block, as its header says it."""
+    return int(_HEADER.unpack(parts[0])[5])
 
 
 def encode_removed(
