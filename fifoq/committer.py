@@ -54,7 +54,7 @@ class Committer:
         """What waits in the tails of all lines, as far as it was counted."""
         self._room_waiters: list[asyncio.Future[None]] = []
         self._dirty: dict[Line, None] = {}
-        self._waiters: list[Waiter] = []
+        self.waiters: list[Waiter] = []
         self._level = MEMORY
         self._due = False
         self._job: Job | None = None
@@ -131,7 +131,7 @@ class Committer:
             "changed. Open it in one process, after forking."
         )
         for line in self.lines.values():
-            line.put_limit = line.take_limit = 0
+            line.close_windows()
 
     # Called from the rare paths of queues.
 
@@ -166,7 +166,7 @@ class Committer:
 
     def _end_turn(self) -> None:
         for line in self._windows:
-            line.put_limit = line.take_limit = 0
+            line.close_windows()
         self._windows.clear()
 
     def touch(self, line: Line, seconds: float | None) -> None:
@@ -182,7 +182,7 @@ class Committer:
 
     def wait(self, waiter: Waiter, level: int) -> None:
         """Resolve the waiter with the next commit, which is at that level at least."""
-        self._waiters.append(waiter)
+        self.waiters.append(waiter)
         if level > self._level:
             self._level = level
         self.commit_soon()
@@ -293,7 +293,7 @@ class Committer:
 
     def _lingers(self) -> bool:
         """Wait a turn for those who were in the last frame and may be about to ask again."""
-        if len(self._waiters) >= self._expected or self._lingered >= LINGER_TURNS_MAX:
+        if len(self.waiters) >= self._expected or self._lingered >= LINGER_TURNS_MAX:
             return False
         self._lingered += 1
         self.linger_turns += 1
@@ -327,11 +327,11 @@ class Committer:
             else:
                 line.confirm()
         self._give_room()
-        waiters, self._waiters = self._waiters, []
+        waiters, self.waiters = self.waiters, []
         if self._due:
             # Flushes and those whose line did not fit wait for the next frame.
             sealed = {line for line, _ in batches}
-            self._waiters = [w for w in waiters if w.line not in sealed]
+            self.waiters = [w for w in waiters if w.line not in sealed]
             waiters = [w for w in waiters if w.line in sealed]
         level, self._level = self._level, (self._level if self._due else MEMORY)
         records = sum(batch.upto - batch.first + 1 for _, batch in batches if batch.upto)
@@ -398,7 +398,7 @@ class Committer:
             self._retry_later()
             return
         # Removals need no space of their own: try them alone.
-        self._waiters = kept + self._waiters
+        self.waiters = kept + self.waiters
         self._level = max(self._level, job.level)
         retry = self._seal(puts=False) if any(map(_removes, self._dirty)) or kept else None
         for line in self.lines.values():
@@ -432,12 +432,12 @@ class Committer:
             self.failure = error
             self.error_count += 1
             logger.error("store failed: %s", type(error).__name__)
-        waiting, self._waiters = waiters + self._waiters, []
+        waiting, self.waiters = waiters + self.waiters, []
         for waiter in waiting:
             if not waiter.future.done():
                 waiter.future.set_exception(error)
         for line in self.lines.values():
-            line.put_limit = line.take_limit = 0
+            line.close_windows()
             line.records_came()
         for call in self._calls:
             call.fail(error)

@@ -24,7 +24,7 @@ from fifoq.histogram import Histogram
 from fifoq.jobs import Waiter
 from fifoq.keys import Keys
 from fifoq.lease import Leases, Leasing
-from fifoq.line import COLUMN_BYTES, WINDOW_MIN, Claim, Line, Returned, removal_of
+from fifoq.line import COLUMN_BYTES, WINDOW_MAX, WINDOW_MIN, Claim, Line, Returned, removal_of
 from fifoq.options import LEVELS, MEMORY, Durability, QueueOptions
 from fifoq.receipt import Receipt
 from fifoq.stats import QueueStats, collect, watch
@@ -61,6 +61,7 @@ class Queue(Line, Generic[T]):
         "_fast",
         "_level",
         "_lost",
+        "_new_future",
         "_pop",
         "_pressed",
         "_putters",
@@ -95,6 +96,7 @@ class Queue(Line, Generic[T]):
         self._codec = codec
         self._append = self.tail.append
         self._pop = self.ready.popleft
+        self._new_future = committer.loop.create_future
         self._takers: deque[asyncio.Future[None]] = deque()
         self._putters: deque[asyncio.Future[None]] = deque()
         self._shutdown = 0
@@ -106,7 +108,7 @@ class Queue(Line, Generic[T]):
         self._use(options)
 
     def _use(self, options: QueueOptions) -> None:
-        self.put_limit = self.take_limit = 0
+        self.close_windows()
         self.options = options
         self._level = LEVELS[options.durability]
         self._fast = self._level == MEMORY and options.max_bytes is None
@@ -141,6 +143,26 @@ class Queue(Line, Generic[T]):
             self.next = counter + 1
             self._append(item)  # type: ignore[arg-type]
             return Key(counter, self.put_time)
+        if (
+            counter < self.strong_limit
+            and type(item) is bytes
+            and not options
+            and len(item) <= SMALL_BYTES  # type: ignore[arg-type]
+        ):
+            self.next = counter + 1
+            self._append(item)  # type: ignore[arg-type]
+            self.strong_upto = counter
+            self.bias -= 1
+            self.hidden += 1
+            moment = self.put_time
+            waiter = Waiter(self._new_future(), self, first=counter, count=1)
+            self._committer.waiters.append(waiter)
+            try:
+                await waiter.future
+            except BaseException:
+                self.take_back(waiter)
+                raise
+            return Key(counter, moment)
         payload, headers, level = self._prepare(item, **options)
         size = len(payload) + COLUMN_BYTES
         while not self._admits(1, size):
@@ -382,12 +404,8 @@ class Queue(Line, Generic[T]):
         count, options = self.window, self.options
         if len(self.tail) < options.buffer_size:
             count = min(count, options.buffer_size - len(self.tail))
-        if options.maxsize is not None:
-            count = min(count, options.maxsize - self._depth())
-        if options.pressure_high is not None:
-            count = min(count, options.pressure_high - self._depth())
         self._append = self.tail.append
-        self.open_puts(count)
+        self.open_puts(min(count, self._room_left()))
         self._committer.open_window(self)
 
     def _waiter(self, first: int, count: int, level: int) -> Waiter:
@@ -397,15 +415,38 @@ class Queue(Line, Generic[T]):
 
     async def _committed(self, first: int, count: int, level: int) -> None:
         waiter = self._waiter(first, count, level)
+        if count == 1 and level == self._level:
+            self._open_strong_puts()
         try:
             await waiter.future
         except BaseException:
             self.take_back(waiter)
             raise
 
+    def _open_strong_puts(self) -> None:
+        """Let the next few puts of this turn share the frame of this one without a look."""
+        options = self.options
+        if options.max_bytes is not None or self.strong_upto != self.next - 1:
+            return
+        self._append = self.tail.append
+        self.strong_limit = self.next + min(WINDOW_MAX, self._room_left())
+        self._committer.open_window(self)
+
+    def _room_left(self) -> int:
+        """How many records may come before a limit must be looked at."""
+        options, room = self.options, WINDOW_MAX
+        if options.maxsize is not None:
+            room = min(room, options.maxsize - self._depth())
+        if options.pressure_high is not None:
+            room = min(room, options.pressure_high - self._depth())
+        return room
+
     def take_back(self, waiter: Waiter) -> bool:
         """Withdraw what was put if it is not sealed yet; returns whether it was."""
-        if waiter.count and waiter.future.cancelled() and self.withdraw(waiter.first, waiter.count):
+        if not (waiter.count and waiter.future.cancelled()):
+            return False
+        self._committer.waiting_bytes += self.count_tail()
+        if self.withdraw(waiter.first, waiter.count):
             waiter.count = 0
             self.records_went()
             return True
@@ -706,7 +747,7 @@ class Queue(Line, Generic[T]):
 
         What is in the queue stays there for the next open.
         """
-        self.put_limit = self.take_limit = 0
+        self.close_windows()
         self._shutdown = _AT_ONCE if immediate else _DRAINING
         _wake_all(self._putters)
         _wake_all(self._takers)
@@ -717,7 +758,7 @@ class Queue(Line, Generic[T]):
             await self.close_store(timeout)
 
     def store_closed(self) -> None:
-        self.put_limit = self.take_limit = 0
+        self.close_windows()
         self.leasing.stop()
         _wake_all(self._putters)
         _wake_all(self._takers)
