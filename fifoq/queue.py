@@ -24,7 +24,7 @@ from fifoq.histogram import Histogram
 from fifoq.jobs import Waiter
 from fifoq.keys import Keys
 from fifoq.lease import Leases, Leasing
-from fifoq.line import COLUMN_BYTES, Claim, Line, Returned, removal_of
+from fifoq.line import COLUMN_BYTES, WINDOW_MIN, Claim, Line, Returned, removal_of
 from fifoq.options import LEVELS, MEMORY, Durability, QueueOptions
 from fifoq.receipt import Receipt
 from fifoq.stats import QueueStats, collect, watch
@@ -37,6 +37,11 @@ SMALL_BYTES: Final = 4096
 """Records up to this size are counted only when the window closes."""
 BATCH_BYTES_MAX: Final = 56 << 20
 """What one `put_many` may hold: it is one frame."""
+REAP_RECORDS: Final = 4096
+REAP_BYTES: Final = 512 << 10
+"""Puts that follow each other without a turn of the loop have this much written at once."""
+COUNT_AFTER: Final = 1024
+"""Small records are counted in bytes when this many came, or with the first of a turn."""
 _DROPPED: Final = 0
 _DRAINING: Final = 1
 _AT_ONCE: Final = 2
@@ -244,8 +249,11 @@ class Queue(Line, Generic[T]):
             raise QueueClosed(f"queue {self.name!r} takes no more records; it was shut down.")
         now = time.time_ns()
         self.look(now)
-        committer.waiting_bytes += self.count_tail()
-        committer.reap()
+        uncounted = len(self.tail) - self.tail_counted
+        if uncounted >= COUNT_AFTER or self.window <= WINDOW_MIN:
+            committer.waiting_bytes += self.count_tail()
+        if len(self.tail) >= REAP_RECORDS or self.tail_bytes >= REAP_BYTES:
+            committer.reap()
         if committer.refused is not None and self._level == MEMORY:
             raise committer.refused
         options = self.options
@@ -345,7 +353,8 @@ class Queue(Line, Generic[T]):
         committer = self._committer
         if self.options.max_bytes is not None:
             self._bytes += sum(map(len, payloads))
-        committer.waiting_bytes += self.count_tail()
+        if level > MEMORY or len(payloads) > 1 or len(payloads[0]) > SMALL_BYTES:
+            committer.waiting_bytes += self.count_tail()
         self._touch()
         if level == MEMORY:
             if self._takers and not self.strong_upto:
@@ -482,7 +491,6 @@ class Queue(Line, Generic[T]):
         committer.require_usable()
         now = time.time_ns()
         self.look(now)
-        committer.reap()
         if self._shutdown == _AT_ONCE:
             raise QueueClosed(f"queue {self.name!r} was shut down.")
         if self.delays is not None:

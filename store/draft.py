@@ -23,6 +23,7 @@ from store.blocks import (
     RECORDS,
     TAKEN,
     Column,
+    block_bytes,
     encode_leases,
     encode_records,
     encode_removed,
@@ -175,6 +176,7 @@ class Draft:
         "_repeats",
         "_state",
         "block_count",
+        "body_bytes",
         "committed",
         "frees_segment",
         "growth",
@@ -191,6 +193,8 @@ class Draft:
         self._state = state
         self.now = now
         self.parts: list[Buffer] = []
+        self.body_bytes = 0
+        """Of all blocks; `size` is what they and their metadata may come to."""
         self.block_count = 0
         self.committed = False
         self.size = 0
@@ -375,7 +379,9 @@ class Draft:
         for queue, ranges, reason, time in repeats:
             plan = self._plan(queue)
             parts = encode_removed(ranges, queue=plan.index, time=time, reason=reason)
-            self._room(sum(map(len, parts)))
+            size = block_bytes(parts)
+            self._room(size)
+            self.body_bytes += size
             self.block_count += 1
             before += parts
         # In front of the draft's own blocks: one of them may restore what was removed then.
@@ -595,10 +601,12 @@ class Draft:
         return plan
 
     def _add(self, parts: list[Buffer]) -> None:
-        self._room(sum(map(len, parts)))
+        size = block_bytes(parts)
+        self._room(size)
         if self.block_count == BLOCK_COUNT_MAX:
             raise ItemTooLarge(f"a commit holds at most {BLOCK_COUNT_MAX} blocks; split it")
         self.parts += parts
+        self.body_bytes += size
         self.block_count += 1
 
     def _room(self, size: int) -> None:

@@ -243,7 +243,7 @@ class Log:
         for plan in draft.plans.values():
             plan.finish()
         genesis = encode_genesis([plan.genesis for plan in draft.plans.values()])
-        size = frame_bytes(sum(map(len, draft.parts)) + len(genesis))
+        size = frame_bytes(draft.body_bytes + len(genesis))
         self._rotate_if_due(draft, size)
         room = self._make_room(size, reserve=draft.only_drains, last=draft.frees_segment)
         if not room and not draft.only_removes and upkeep.drained(self):
@@ -318,6 +318,9 @@ class Log:
         frame, checksum = self._encode(
             draft.parts, genesis, draft.block_count, sequence, self.checksum
         )
+        # Before it is written: a payload that is not as long as its draft was told would hide
+        # everything behind it.
+        assert len(frame) == frame_bytes(draft.body_bytes + len(genesis))
         status = self.status
         offset = self._write(frame)
         tail = self.tail
