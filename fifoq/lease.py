@@ -107,11 +107,22 @@ class Leasing(Generic[T]):
             return await self._leases.lease(self._seconds)
 
     async def __aenter__(self) -> Delivery[T]:
-        delivery = self._delivery = await self._lease()
+        delivery = await self.start()
+        self.keep()
+        return delivery
+
+    async def start(self) -> Delivery[T]:
+        """Lease the record that `keep` and the exit are about."""
+        self._delivery = await self._lease()
+        return self._delivery
+
+    def keep(self) -> None:
+        """Have the lease extended from now on, if it is to be."""
+        delivery = self._delivery
+        assert delivery is not None
         if self._auto_extend:
             ends = delivery.deadline + EXTENDED_SECONDS_MAX
             delivery.keeper = _Keeper(self._seconds, ends)
-        return delivery
 
     async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         delivery = self._delivery
@@ -191,7 +202,7 @@ class Leases(Generic[T]):
         queue.acked.append(removal_of(record))
         queue.bias -= 1
         queue._touch()
-        if queue._putters:
+        if queue._putters or queue._shutdown:
             queue.records_went()
         if queue._level != MEMORY:
             waiter = Waiter(self._committer.loop.create_future(), queue)

@@ -14,7 +14,7 @@ import copy
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from fifoq.browse import Record, browse
 from fifoq.codec import Codec, encode_headers
@@ -31,6 +31,9 @@ from fifoq.stats import QueueStats, collect, watch
 from store import FifoqError, ItemTooLarge, Key
 from store.state import QueueState
 
+if TYPE_CHECKING:
+    from fifoq.asyncio_queue import AsyncioQueue
+
 T = TypeVar("T")
 
 SMALL_BYTES: Final = 4096
@@ -39,7 +42,8 @@ BATCH_BYTES_MAX: Final = 56 << 20
 """What one `put_many` may hold: it is one frame."""
 _DROPPED: Final = 0
 _DRAINING: Final = 1
-_AT_ONCE: Final = 2
+AT_ONCE: Final = 2
+"""What `_shutdown` is after an immediate one."""
 
 
 class Queue(Line, Generic[T]):
@@ -50,6 +54,7 @@ class Queue(Line, Generic[T]):
 
     __slots__ = (
         "_append",
+        "_asyncio",
         "_bytes",
         "_codec",
         "_committer",
@@ -93,6 +98,7 @@ class Queue(Line, Generic[T]):
         self._takers: deque[asyncio.Future[None]] = deque()
         self._putters: deque[asyncio.Future[None]] = deque()
         self._shutdown = 0
+        self._asyncio: AsyncioQueue[T] | None = None
         self._pressed = False
         self._trouble: FifoqError | None = None
         self._bytes = genesis.queue_bytes
@@ -438,7 +444,7 @@ class Queue(Line, Generic[T]):
             self.head = head + 1
             return self._pop()  # type: ignore[return-value]
         if not self._looks_ready():
-            raise QueueEmpty(f"queue {self.name!r} has nothing that is ready. Await take.")
+            raise self._not_ready()
         return self._codec.decode(self._take_in_memory())
 
     async def take_many(self, count: int, *, max_bytes: int | None = None) -> list[T]:
@@ -446,6 +452,11 @@ class Queue(Line, Generic[T]):
 
         Waits for the first. What holds for `take` holds for all of them together.
         """
+        records = await self.take_records(count, max_bytes)
+        return self._codec.decode_many([record.payload for record in records])
+
+    async def take_records(self, count: int, max_bytes: int | None = None) -> list[Returned]:
+        """The same as `take_many`, for one who may have to `restore` them."""
         if count < 1:
             raise ValueError(f"count={count} is below 1")
         while not self._looks_ready():
@@ -464,7 +475,35 @@ class Queue(Line, Generic[T]):
             self.records_went()
         else:
             await self._commit_removal(records)
-        return self._codec.decode_many([record.payload for record in records])
+        return records
+
+    def take_record_nowait(self) -> Returned:
+        """The same as `take_nowait`, for one who may have to `restore` it."""
+        if not self._looks_ready():
+            raise self._not_ready()
+        record = self._claim()
+        self.removed.append(removal_of(record))
+        self._touch()
+        self.records_went()
+        return record
+
+    async def restore(self, records: list[Returned]) -> None:
+        """Records that were taken reached nobody: they go back to their places."""
+        # First the removal, if it still waits: a frame's removals come after what it restores.
+        committer = self._committer
+        committer.require_usable()
+        waiter = Waiter(committer.loop.create_future(), self)
+        committer.touch(self, None)
+        committer.wait(waiter, MEMORY)
+        await waiter.future
+        self.restored += records
+        committer.touch(self, 0)
+
+    def _not_ready(self) -> QueueEmpty:
+        if self.gap is not None:
+            # Whoever asks again and again must come to what is only on disk.
+            self._committer.request_read(self)
+        return QueueEmpty(f"queue {self.name!r} has nothing that is ready. Await take.")
 
     async def peek(self) -> T | None:
         """The oldest record, or None; nothing changes. Waits only if it must be read from disk."""
@@ -483,7 +522,7 @@ class Queue(Line, Generic[T]):
         now = time.time_ns()
         self.look(now)
         committer.reap()
-        if self._shutdown == _AT_ONCE:
+        if self._shutdown == AT_ONCE:
             raise QueueClosed(f"queue {self.name!r} was shut down.")
         if self.delays is not None:
             self.stamp_take(now)
@@ -580,6 +619,8 @@ class Queue(Line, Generic[T]):
             _wake_one(self._putters)
         if self._takers and self.has_ready():
             _wake_one(self._takers)
+        elif self._shutdown and not self._depth():
+            _wake_all(self._takers)
 
     def read_ended(self, error: FifoqError | None) -> None:
         self._trouble = error
@@ -702,9 +743,17 @@ class Queue(Line, Generic[T]):
         What is in the queue stays there for the next open.
         """
         self.put_limit = self.take_limit = 0
-        self._shutdown = _AT_ONCE if immediate else _DRAINING
+        self._shutdown = max(self._shutdown, AT_ONCE if immediate else _DRAINING)
         _wake_all(self._putters)
         _wake_all(self._takers)
+
+    def as_asyncio(self) -> AsyncioQueue[T]:
+        """This queue with the interface and the exceptions of `asyncio.Queue`."""
+        from fifoq.asyncio_queue import AsyncioQueue
+
+        if self._asyncio is None:
+            self._asyncio = AsyncioQueue(self)
+        return self._asyncio
 
     async def close(self, timeout: float | None = None) -> None:
         """Make everything durable and close the store if this queue opened it. Twice is fine."""
