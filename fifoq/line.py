@@ -358,6 +358,19 @@ class Line:
         self.tail_counted = len(tail)
         return size
 
+    def count_known(self, count: int, size: int, item_bytes: int | None) -> int:
+        """The same when the newest `count` records are known to have that size in a frame."""
+        uncounted = len(self.tail) - self.tail_counted
+        if uncounted != count:
+            return self.count_tail()
+        if not self.tail_counted:
+            self.tail_item_bytes = item_bytes
+        elif item_bytes != self.tail_item_bytes:
+            self.tail_item_bytes = None
+        self.tail_bytes += size
+        self.tail_counted = len(self.tail)
+        return size
+
     # What the queue does when its line moves.
 
     def records_came(self) -> None:

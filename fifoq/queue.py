@@ -223,13 +223,13 @@ class Queue(Line, Generic[T]):
 
         What holds for `put` holds for all of them together.
         """
-        payloads, size = self._prepare_many(items)
+        payloads, size, item_bytes = self._prepare_many(items)
         level = self._level_of(durability)
         if not payloads:
             return Keys(0, 0, 0)
         while not self._admits(len(payloads), size):
             await self._wait_to_put(len(payloads), size)
-        first, moment = self._store(payloads, None, level)
+        first, moment = self._store(payloads, None, level, size, item_bytes)
         if first and level:
             await self._committed(first, len(payloads), level)
         return Keys(first, len(payloads), moment)
@@ -260,21 +260,25 @@ class Queue(Line, Generic[T]):
         encoded = encode_headers(headers) if headers else None
         return payload, encoded, self._level_of(durability)
 
-    def _prepare_many(self, items: Iterable[T]) -> tuple[Sequence[bytes], int]:
+    def _prepare_many(self, items: Iterable[T]) -> tuple[Sequence[bytes], int, int | None]:
+        """Payloads, what they need in a frame, and their length if they all have the same."""
         payloads = self.codec.encode_many(items)
         if not payloads:
-            return payloads, 0
+            return payloads, 0, None
         lengths = list(map(len, payloads))
-        largest = max(lengths)
+        count, largest = len(lengths), lengths[0]
+        even = lengths.count(largest) == count
+        if not even:
+            largest = max(lengths)
         if largest > self.options.max_item_bytes:
             raise _too_large(self.name, largest, self.options.max_item_bytes)
-        size = sum(lengths) + COLUMN_BYTES * len(lengths)
+        size = (largest * count if even else sum(lengths)) + COLUMN_BYTES * count
         if size > BATCH_BYTES_MAX:
             raise ItemTooLarge(
                 f"queue {self.name!r}: a put_many of {size} bytes is over the limit of "
                 f"{BATCH_BYTES_MAX}. Nothing was stored. Put fewer records at once."
             )
-        return payloads, size
+        return payloads, size, largest if even else None
 
     def _level_of(self, durability: Durability | None) -> int:
         if durability is None:
@@ -384,7 +388,12 @@ class Queue(Line, Generic[T]):
             raise
 
     def _store(
-        self, payloads: Sequence[bytes], headers: bytes | None, level: int
+        self,
+        payloads: Sequence[bytes],
+        headers: bytes | None,
+        level: int,
+        size: int = 0,
+        item_bytes: int | None = None,
     ) -> tuple[int, int]:
         """Append records that were admitted; returns the first counter and their time.
 
@@ -401,7 +410,9 @@ class Queue(Line, Generic[T]):
         committer = self._committer
         if self.options.max_bytes is not None:
             self._bytes += sum(map(len, payloads))
-        if level > MEMORY or len(payloads) > 1 or len(payloads[0]) > SMALL_BYTES:
+        if size:
+            committer.waiting_bytes += self.count_known(len(payloads), size, item_bytes)
+        elif level > MEMORY or len(payloads[0]) > SMALL_BYTES:
             committer.waiting_bytes += self.count_tail()
         self.touch()
         if level == MEMORY:
