@@ -189,7 +189,9 @@ class Leases(Generic[T]):
         self._attempts.pop(record.counter, None)
         queue.leases.pop(record.counter, None)
         queue.acked.append(removal_of(record))
+        queue.look(time.time_ns())
         queue.bias -= 1
+        queue._bytes -= len(record.payload)
         queue._touch()
         if queue._putters:
             queue.records_went()
@@ -228,9 +230,9 @@ class Leases(Generic[T]):
 
     def _return(self, record: Returned) -> None:
         queue = self._queue
-        queue.look(time.time_ns())
-        queue.bias -= 1
+        queue._bytes -= len(record.payload)
         queue.give_back(record)
+        queue.bias -= 1
         queue.records_came()
 
     # Leases that end.
