@@ -37,7 +37,8 @@ from fifoq.line import (
 from fifoq.options import LEVELS, MEMORY, Durability, QueueOptions
 from fifoq.receipt import Receipt
 from fifoq.stats import QueueStats, collect, watch
-from store import FifoqError, ItemTooLarge, Key
+from store import CounterExhausted, FifoqError, ItemTooLarge, Key
+from store.keys import COUNTER_MAX
 from store.state import QueueState
 
 if TYPE_CHECKING:
@@ -309,6 +310,10 @@ class Queue(Line, Generic[T]):
         committer.require_usable()
         if self._shutdown:
             raise QueueClosed(f"queue {self.name!r} takes no more records; it was shut down.")
+        if self.next + count > COUNTER_MAX:
+            raise CounterExhausted(
+                f"queue {self.name!r} has used its last counter. Nothing was stored."
+            )
         now = time.time_ns()
         self.look(now)
         uncounted = len(self.tail) - self.tail_counted
@@ -708,8 +713,7 @@ class Queue(Line, Generic[T]):
                     self.give_back(record)
                 self.records_came()
         elif _succeeded(waiter.future):
-            self.restored += claim.records
-            self._committer.touch(self, 0)
+            self._committer.restore(self, claim)
 
     def bytes_went(self, count: int) -> None:
         """Payload bytes are gone for good, or are about to be given back."""
