@@ -188,7 +188,7 @@ class Queue(Line, Generic[T]):
             self.bias -= 1
             self.hidden += 1
             moment = self.put_time
-            waiter = Waiter(self._new_future(), self, first=counter, count=1)
+            waiter = Waiter(self._new_future(), self, counter, 1)
             self._committer.waiters.append(waiter)
             try:
                 await waiter.future
