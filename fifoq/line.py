@@ -154,6 +154,7 @@ class Line:
         "hidden",
         "high",
         "high_time",
+        "lease_limit",
         "leases",
         "looked",
         "low",
@@ -172,6 +173,7 @@ class Line:
         "run_item_bytes",
         "run_times",
         "sealed",
+        "strong_limit",
         "strong_upto",
         "tail",
         "tail_bytes",
@@ -194,7 +196,7 @@ class Line:
     ) -> None:
         self.name = name
         self.next = next_counter
-        self.put_limit = 0
+        self.put_limit = self.strong_limit = 0
         self.window = WINDOW_MIN
         self.looked = 0
         self.put_time = last_put_time
@@ -214,7 +216,7 @@ class Line:
         self.visible = next_counter - 1
         """While `strong_upto` is set: counters up to here may be taken."""
         self.head = floor + 1
-        self.take_limit = 0
+        self.take_limit = self.lease_limit = 0
         self.ready: deque[bytes] = deque()
         self.run_first = self.run_end = self.taken_from = self.head
         self.run_item_bytes: int | None = 0
@@ -245,11 +247,15 @@ class Line:
     def __len__(self) -> int:
         return self.next - self.head + self.bias
 
+    def close_windows(self) -> None:
+        """Send the next put and the next take down the rare path."""
+        self.put_limit = self.strong_limit = self.take_limit = self.lease_limit = 0
+
     # Water marks and time.
 
     def look(self, now: int) -> None:
         """Close both windows and note the size. Comes first in every rare path."""
-        self.put_limit = self.take_limit = 0
+        self.put_limit = self.strong_limit = self.take_limit = self.lease_limit = 0
         window = self.window
         if now - self.looked < WINDOW_NS:
             self.window = window * 2 if window < WINDOW_MAX else window
@@ -335,7 +341,7 @@ class Line:
         at = first - self.tail_first
         if at < 0:
             return False
-        assert self.tail_counted >= at + count
+        assert self.tail_counted >= at + count, "what was put is counted first"
         for index in range(at, at + count):
             assert self.tail[index] is not None
             self.tail[index] = None
@@ -367,6 +373,19 @@ class Line:
             self.tail_item_bytes = None
         self.tail_bytes += size
         self.tail_counted = len(tail)
+        return size
+
+    def count_known(self, count: int, size: int, item_bytes: int | None) -> int:
+        """The same when the newest `count` records are known to have that size in a frame."""
+        uncounted = len(self.tail) - self.tail_counted
+        if uncounted != count:
+            return self.count_tail()
+        if not self.tail_counted:
+            self.tail_item_bytes = item_bytes
+        elif item_bytes != self.tail_item_bytes:
+            self.tail_item_bytes = None
+        self.tail_bytes += size
+        self.tail_counted = len(self.tail)
         return size
 
     # What the queue does when its line moves.
@@ -518,9 +537,17 @@ class Line:
             del self.headers[counter]
         return Returned(counter, time, payload, headers)
 
+    def same_time_until(self, limit: int) -> tuple[int, int]:
+        """Up to which counter of the run, not over `limit`, records share the head's put time."""
+        times = self.run_times
+        at = _index_at(times, self.head)
+        if at + 1 < len(times):
+            limit = min(limit, times[at + 1][0])
+        return min(limit, self.run_end), times[at][1]
+
     def give_back(self, record: Returned) -> None:
         """The record is at its place again, as if nobody had claimed it."""
-        self.take_limit = 0
+        self.take_limit = self.lease_limit = 0
         heappush(self.returned, record)
         self.bias += 1
 
@@ -553,7 +580,7 @@ class Line:
     def seal(self, *, puts: bool = True) -> Batch:
         """Hand everything that waits over to a commit; without `puts` all but the tail."""
         assert self.sealed is None
-        self.put_limit = self.take_limit = 0
+        self.close_windows()
         self.close_run()
         batch = Batch()
         if self.tail and puts:
@@ -643,7 +670,7 @@ class Line:
     def unseal(self) -> None:
         """The sealed batch was refused: put it back as it was."""
         # The tail becomes another list, which an open window would not see.
-        self.put_limit = self.take_limit = 0
+        self.close_windows()
         batch, self.sealed = self.sealed, None
         assert batch is not None
         if batch.upto:

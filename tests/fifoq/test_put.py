@@ -42,6 +42,7 @@ async def test_a_put_returns_when_its_level_is_reached(bench: Bench, durability:
 
 async def test_a_level_that_is_none_is_refused(bench: Bench) -> None:
     async with bench.open() as q:
+        wrong: object
         for wrong in ("disk", 3, []):
             with pytest.raises(ValueError, match="none of memory, os, sync"):
                 await q.put(b"a", durability=wrong)
