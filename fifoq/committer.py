@@ -104,6 +104,10 @@ class Committer:
     def usable(self) -> bool:
         return self.log is not None and self.failure is None and not self.closed
 
+    @property
+    def has_unwritten(self) -> bool:
+        return bool(self._waiters or any(line.dirty for line in self._dirty))
+
     async def flush(self) -> None:
         """Make everything durable that any queue has put, taken or acked."""
         waiter = Waiter(self.loop.create_future())
@@ -261,13 +265,19 @@ class Committer:
             runner.start(next_job.run)
 
     def _has_work(self) -> bool:
-        return bool(self._due or self._reads or self._calls or (self.log and self.log.upkeep_due()))
+        return bool(
+            self._due
+            or self._reads
+            or self._calls
+            or self._last is not None
+            or (self.log and self.log.upkeep_due())
+        )
 
     def _next_job(self) -> Job | None:
         if self._last is not None:
             job, self._last = self._last, None
             return job
-        if self.failure is not None or self.closed:
+        if self.failure is not None or (self.closed and not self._waiters):
             return None
         if self._reads:
             line = next(iter(self._reads))
@@ -310,6 +320,7 @@ class Committer:
             self._flush_timer = None
         draft = log.draft()
         batches: list[tuple[Line, Batch]] = []
+        must_sync = False
         for line in list(self._dirty):
             self.waiting_bytes += line.count_tail()
             if batches and (
@@ -322,7 +333,7 @@ class Committer:
             batch = line.seal(puts=puts)
             self.waiting_bytes -= batch.frame_bytes
             if batch:
-                add_batch(draft, log, line, batch)
+                must_sync |= add_batch(draft, log, line, batch)
                 batches.append((line, batch))
             else:
                 line.confirm()
@@ -337,7 +348,7 @@ class Committer:
         records = sum(batch.upto - batch.first + 1 for _, batch in batches if batch.upto)
         self._unsynced_records += records
         every = self.options.sync_every
-        sync = level == SYNC or (every is not None and self._unsynced_records >= every)
+        sync = level == SYNC or (every is not None and self._unsynced_records >= every) or must_sync
         if not batches:
             if not waiters:
                 return None

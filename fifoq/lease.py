@@ -128,7 +128,7 @@ class Leasing(Generic[T]):
 class Leases(Generic[T]):
     """The leases of one queue that are out."""
 
-    __slots__ = ("_attempts", "_committer", "_held", "_queue", "_timer")
+    __slots__ = ("_attempts", "_committer", "_held", "_queue", "_timer", "_timer_at")
 
     def __init__(self, queue: Queue[T], committer: Committer, attempts: dict[int, int]) -> None:
         self._queue = queue
@@ -136,6 +136,7 @@ class Leases(Generic[T]):
         self._attempts = attempts
         self._held: dict[int, Delivery[T]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
 
     @property
     def count(self) -> int:
@@ -238,9 +239,11 @@ class Leases(Generic[T]):
     def _watch(self, deadline: float) -> None:
         timer = self._timer
         if timer is not None:
-            if timer.when() <= deadline:
+            # Not `timer.when()`: uvloop has none on a timer that is due at once.
+            if self._timer_at <= deadline:
                 return
             timer.cancel()
+        self._timer_at = deadline
         self._timer = self._committer.loop.call_at(deadline, self._expire)
 
     def _expire(self) -> None:
