@@ -14,6 +14,7 @@ from fifoq.errors import (  # noqa: E402
     QueueClosed,
     QueueEmpty,
     QueueFull,
+    QueueShutDown,
     SchemaMismatch,
     StaleLease,
     WrongLoop,
@@ -22,9 +23,11 @@ from fifoq.keys import Keys  # noqa: E402
 from fifoq.lease import Delivery, Leasing  # noqa: E402
 from fifoq.options import QueueOptions, StoreOptions  # noqa: E402
 from fifoq.queue import Queue  # noqa: E402
+from fifoq.readonly import ReadOnlyQueue, ReadOnlyStore  # noqa: E402
 from fifoq.receipt import Receipt  # noqa: E402
 from fifoq.stats import QueueStats  # noqa: E402
 from fifoq.store import Opening, Store, open, open_store  # noqa: E402
+from fifoq.view import ReadOnlyStats  # noqa: E402
 from store import (  # noqa: E402
     AccessError,
     AlreadyOpen,
@@ -69,8 +72,12 @@ __all__ = [
     "QueueEmpty",
     "QueueFull",
     "QueueOptions",
+    "QueueShutDown",
     "QueueStats",
     "RangeGone",
+    "ReadOnlyQueue",
+    "ReadOnlyStats",
+    "ReadOnlyStore",
     "Receipt",
     "Record",
     "SchemaMismatch",

@@ -54,7 +54,7 @@ class Committer:
         """What waits in the tails of all lines, as far as it was counted."""
         self._room_waiters: list[asyncio.Future[None]] = []
         self._dirty: dict[Line, None] = {}
-        self._waiters: list[Waiter] = []
+        self.waiters: list[Waiter] = []
         self._level = MEMORY
         self._due = False
         self._job: Job | None = None
@@ -106,7 +106,7 @@ class Committer:
 
     @property
     def has_unwritten(self) -> bool:
-        return bool(self._waiters or any(line.dirty for line in self._dirty))
+        return bool(self.waiters or any(line.dirty for line in self._dirty))
 
     async def flush(self) -> None:
         """Make everything durable that any queue has put, taken or acked."""
@@ -135,7 +135,7 @@ class Committer:
             "changed. Open it in one process, after forking."
         )
         for line in self.lines.values():
-            line.put_limit = line.take_limit = 0
+            line.close_windows()
 
     # Called from the rare paths of queues.
 
@@ -170,7 +170,7 @@ class Committer:
 
     def _end_turn(self) -> None:
         for line in self._windows:
-            line.put_limit = line.take_limit = 0
+            line.close_windows()
         self._windows.clear()
 
     def touch(self, line: Line, seconds: float | None) -> None:
@@ -186,7 +186,7 @@ class Committer:
 
     def wait(self, waiter: Waiter, level: int) -> None:
         """Resolve the waiter with the next commit, which is at that level at least."""
-        self._waiters.append(waiter)
+        self.waiters.append(waiter)
         if level > self._level:
             self._level = level
         self.commit_soon()
@@ -222,7 +222,11 @@ class Committer:
 
     def has_room(self, size: int) -> bool:
         """Whether `size` bytes more may wait to be written."""
-        return not self.waiting_bytes or self.waiting_bytes + size <= UNSEALED_BYTES_MAX
+        return not self.waiting_bytes or not self.is_full(size)
+
+    def is_full(self, size: int) -> bool:
+        """Whether `size` bytes more are too many beside what was counted."""
+        return self.waiting_bytes + size > UNSEALED_BYTES_MAX
 
     async def wait_for_room(self) -> None:
         """Until something of what waits has been handed to the writer."""
@@ -277,7 +281,7 @@ class Committer:
         if self._last is not None:
             job, self._last = self._last, None
             return job
-        if self.failure is not None or (self.closed and not self._waiters):
+        if self.failure is not None or (self.closed and not self.waiters):
             return None
         if self._reads:
             line = next(iter(self._reads))
@@ -303,7 +307,7 @@ class Committer:
 
     def _lingers(self) -> bool:
         """Wait a turn for those who were in the last frame and may be about to ask again."""
-        if len(self._waiters) >= self._expected or self._lingered >= LINGER_TURNS_MAX:
+        if len(self.waiters) >= self._expected or self._lingered >= LINGER_TURNS_MAX:
             return False
         self._lingered += 1
         self.linger_turns += 1
@@ -338,11 +342,11 @@ class Committer:
             else:
                 line.confirm()
         self._give_room()
-        waiters, self._waiters = self._waiters, []
+        waiters, self.waiters = self.waiters, []
         if self._due:
             # Flushes and those whose line did not fit wait for the next frame.
             sealed = {line for line, _ in batches}
-            self._waiters = [w for w in waiters if w.line not in sealed]
+            self.waiters = [w for w in waiters if w.line not in sealed]
             waiters = [w for w in waiters if w.line in sealed]
         level, self._level = self._level, (self._level if self._due else MEMORY)
         records = sum(batch.upto - batch.first + 1 for _, batch in batches if batch.upto)
@@ -398,8 +402,9 @@ class Committer:
             line.unseal()
             self._dirty[line] = None
         kept: list[Waiter] = []
-        for waiter in job.waiters:
-            if had_puts and not waiter.count:
+        # Puts first: what nobody waits for any more is then all that keeps a flush from its end.
+        for waiter in sorted(job.waiters, key=_puts_first):
+            if had_puts and not waiter.count and (waiter.line or not self._holds_records()):
                 kept.append(waiter)
                 continue
             self._refuse_waiter(waiter, error)
@@ -409,7 +414,7 @@ class Committer:
             self._retry_later()
             return
         # Removals need no space of their own: try them alone.
-        self._waiters = kept + self._waiters
+        self.waiters = kept + self.waiters
         self._level = max(self._level, job.level)
         retry = self._seal(puts=False) if any(map(_removes, self._dirty)) or kept else None
         for line in self.lines.values():
@@ -420,6 +425,9 @@ class Committer:
             self.runner.start(retry.run)
         else:
             self._retry_later()
+
+    def _holds_records(self) -> bool:
+        return any(payload is not None for line in self._dirty for payload in line.tail)
 
     def _refuse_waiter(self, waiter: Waiter, error: FifoqError) -> None:
         line = waiter.line
@@ -443,12 +451,12 @@ class Committer:
             self.failure = error
             self.error_count += 1
             logger.error("store failed: %s", type(error).__name__)
-        waiting, self._waiters = waiters + self._waiters, []
+        waiting, self.waiters = waiters + self.waiters, []
         for waiter in waiting:
             if not waiter.future.done():
                 waiter.future.set_exception(error)
         for line in self.lines.values():
-            line.put_limit = line.take_limit = 0
+            line.close_windows()
             line.records_came()
         for call in self._calls:
             call.fail(error)
@@ -485,6 +493,10 @@ class Committer:
             if timer is not None:
                 timer.cancel()
         self._flush_timer = self._sync_timer = self._idle_timer = None
+
+
+def _puts_first(waiter: Waiter) -> bool:
+    return not waiter.count
 
 
 def _removes(line: Line) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 from store import FifoqError
 
@@ -17,6 +18,14 @@ class QueueFull(FifoqError, asyncio.QueueFull):
 
 class QueueClosed(FifoqError):
     """The queue is closed or shut down; what was confirmed before is safe."""
+
+
+if sys.version_info >= (3, 13):  # pragma: no cover
+    QueueShutDown = asyncio.QueueShutDown
+else:
+
+    class QueueShutDown(Exception):
+        """What `asyncio.Queue` raises after a shutdown; asyncio's own class from 3.13 on."""
 
 
 class StaleLease(FifoqError):

@@ -148,6 +148,7 @@ class Line:
         "hidden",
         "high",
         "high_time",
+        "lease_limit",
         "leases",
         "looked",
         "low",
@@ -167,6 +168,7 @@ class Line:
         "run_times",
         "sealed",
         "strong_first",
+        "strong_limit",
         "strong_upto",
         "tail",
         "tail_bytes",
@@ -189,7 +191,7 @@ class Line:
     ) -> None:
         self.name = name
         self.next = next_counter
-        self.put_limit = 0
+        self.put_limit = self.strong_limit = 0
         self.window = WINDOW_MIN
         self.looked = 0
         self.put_time = last_put_time
@@ -211,7 +213,7 @@ class Line:
         self.visible = next_counter - 1
         """While `strong_upto` is set: counters up to here may be taken."""
         self.head = floor + 1
-        self.take_limit = 0
+        self.take_limit = self.lease_limit = 0
         self.ready: deque[bytes] = deque()
         self.run_first = self.run_end = self.taken_from = self.head
         self.run_item_bytes: int | None = 0
@@ -242,17 +244,25 @@ class Line:
     def __len__(self) -> int:
         return self.next - self.head + self.bias
 
+    def close_windows(self) -> None:
+        """Send the next put and the next take down the rare path."""
+        self.put_limit = self.strong_limit = self.take_limit = self.lease_limit = 0
+
     # Water marks and time.
 
     def look(self, now: int) -> None:
         """Close both windows and note the size. Comes first in every rare path."""
-        self.put_limit = self.take_limit = 0
+        self.put_limit = self.strong_limit = self.take_limit = self.lease_limit = 0
         window = self.window
         if now - self.looked < WINDOW_NS:
             self.window = window * 2 if window < WINDOW_MAX else window
         else:
             self.window = WINDOW_MIN
         self.looked = now
+        self.note_size(now)
+
+    def note_size(self, now: int) -> None:
+        """Let the water marks see the size, wherever it may turn."""
         size = self.next - self.head + self.bias
         if self.high is None:
             if size:
@@ -264,10 +274,10 @@ class Line:
         elif self.low is not None and size < self.low:
             self.low, self.low_time = size, now
 
-    def first_put(self, now: int) -> None:
-        """The very first record makes a size of one, which no later look may see."""
+    def first_put(self, now: int, count: int = 1) -> None:
+        """The very first records make a size which no later look may see."""
         if self.high is None:
-            self.high = self.low = 1
+            self.high = self.low = count
             self.high_time = self.low_time = now
 
     def stamp_put(self, now: int) -> int:
@@ -327,7 +337,7 @@ class Line:
         at = first - self.tail_first
         if at < 0:
             return False
-        assert self.tail_counted >= at + count
+        assert self.tail_counted >= at + count, "what was put is counted first"
         for index in range(at, at + count):
             assert self.tail[index] is not None
             self.tail[index] = None
@@ -356,6 +366,19 @@ class Line:
             self.tail_item_bytes = None
         self.tail_bytes += size
         self.tail_counted = len(tail)
+        return size
+
+    def count_known(self, count: int, size: int, item_bytes: int | None) -> int:
+        """The same when the newest `count` records are known to have that size in a frame."""
+        uncounted = len(self.tail) - self.tail_counted
+        if uncounted != count:
+            return self.count_tail()
+        if not self.tail_counted:
+            self.tail_item_bytes = item_bytes
+        elif item_bytes != self.tail_item_bytes:
+            self.tail_item_bytes = None
+        self.tail_bytes += size
+        self.tail_counted = len(self.tail)
         return size
 
     # What the queue does when its line moves.
@@ -492,8 +515,17 @@ class Line:
         time = self.run_times[_index_at(self.run_times, counter)][1]
         return Returned(counter, time, payload, self.headers.get(counter))
 
+    def same_time_until(self, limit: int) -> tuple[int, int]:
+        """Up to which counter of the run, not over `limit`, records share the head's put time."""
+        times = self.run_times
+        at = _index_at(times, self.head)
+        if at + 1 < len(times):
+            limit = min(limit, times[at + 1][0])
+        return min(limit, self.run_end), times[at][1]
+
     def give_back(self, record: Returned) -> None:
         """The record is at its place again, as if nobody had claimed it."""
+        self.take_limit = self.lease_limit = 0
         heappush(self.returned, record)
         self.bias += 1
 
@@ -526,7 +558,7 @@ class Line:
     def seal(self, *, puts: bool = True) -> Batch:
         """Hand everything that waits over to a commit; without `puts` all but the tail."""
         assert self.sealed is None
-        self.put_limit = self.take_limit = 0
+        self.close_windows()
         self.close_run()
         batch = Batch()
         if self.tail and puts:
@@ -603,6 +635,8 @@ class Line:
 
     def unseal(self) -> None:
         """The sealed batch was refused: put it back as it was."""
+        # The tail becomes another list, which an open window would not see.
+        self.close_windows()
         batch, self.sealed = self.sealed, None
         assert batch is not None
         if batch.upto:
@@ -630,13 +664,30 @@ class Line:
         times = sorted({*(mark for run in batch.runs for mark in run.times), *self.tail_times})
         self.withdrawn = self.withdrawn or None in payloads
         self.tail = payloads + self.tail
-        self.tail_first, self.tail_shown = first, max(batch.shown, self.tail_shown)
+        if self.tail_shown <= self.tail_first:
+            # Takers have not come to the tail: how far they are is for the batch to say.
+            self.tail_shown = batch.shown
+        self.tail_first = first
         self.tail_times = times
         self.tail_bytes += batch.frame_bytes
         self.tail_counted = len(self.tail)
         self.hidden += batch.hidden
         self.strong_first = batch.strong_first or self.strong_first
         self.headers = {**batch.headers, **self.headers}
+
+    def unwritten_bytes(self) -> int:
+        """By how many payload bytes the records that are there differ from those committed."""
+        self.close_run()
+        size = sum(len(payload) for payload in self.tail if payload is not None)
+        removed = [*self.removed, *self.acked, *self.dropped]
+        for claim in self.claims:
+            removed += map(removal_of, claim.records)
+        if self.sealed is not None:
+            size += sum(len(payload) for run in self.sealed.runs for payload in run.payloads)
+            removed += [*self.sealed.taken, *self.sealed.acked, *self.sealed.dropped]
+        for first, last, weight in removed:
+            size -= weight - records_weight(0, last - first + 1)
+        return size
 
     # What is read from disk.
 

@@ -13,8 +13,8 @@ import contextlib
 import copy
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from fifoq.browse import Record, browse
 from fifoq.codec import Codec, encode_headers
@@ -24,12 +24,24 @@ from fifoq.histogram import Histogram
 from fifoq.jobs import Waiter
 from fifoq.keys import Keys
 from fifoq.lease import Leases, Leasing
-from fifoq.line import COLUMN_BYTES, WINDOW_MIN, Claim, Line, Returned, removal_of
+from fifoq.line import (
+    COLUMN_BYTES,
+    WINDOW_MAX,
+    WINDOW_MIN,
+    Batch,
+    Claim,
+    Line,
+    Returned,
+    removal_of,
+)
 from fifoq.options import LEVELS, MEMORY, Durability, QueueOptions
 from fifoq.receipt import Receipt
 from fifoq.stats import QueueStats, collect, watch
 from store import FifoqError, ItemTooLarge, Key
 from store.state import QueueState
+
+if TYPE_CHECKING:
+    from fifoq.asyncio_queue import AsyncioQueue
 
 T = TypeVar("T")
 
@@ -44,7 +56,14 @@ COUNT_AFTER: Final = 1024
 """Small records are counted in bytes when this many came, or with the first of a turn."""
 _DROPPED: Final = 0
 _DRAINING: Final = 1
-_AT_ONCE: Final = 2
+AT_ONCE: Final = 2
+"""What `_shutdown` is after an immediate one."""
+
+
+class Closable(Protocol):
+    """What a queue needs of the store that it opened."""
+
+    async def close(self, timeout: float | None = None) -> None: ...
 
 
 class Queue(Line, Generic[T]):
@@ -55,22 +74,25 @@ class Queue(Line, Generic[T]):
 
     __slots__ = (
         "_append",
+        "_asyncio",
         "_bytes",
-        "_codec",
         "_committer",
-        "_fast",
-        "_level",
         "_lost",
+        "_new_future",
         "_pop",
-        "_pressed",
         "_putters",
         "_shutdown",
         "_state",
         "_takers",
         "_trouble",
-        "close_store",
+        "_written",
+        "codec",
+        "fast",
         "leasing",
+        "level",
         "options",
+        "owner",
+        "pressed",
         "totals",
     )
 
@@ -92,24 +114,36 @@ class Queue(Line, Generic[T]):
         self._state = state
         self._lost = genesis.total_put_count - genesis.total_take_count - genesis.queue_size
         self._committer = committer
-        self._codec = codec
+        self.codec = codec
         self._append = self.tail.append
         self._pop = self.ready.popleft
+        self._new_future = committer.loop.create_future
         self._takers: deque[asyncio.Future[None]] = deque()
         self._putters: deque[asyncio.Future[None]] = deque()
         self._shutdown = 0
-        self._pressed = False
+        self._asyncio: AsyncioQueue[T] | None = None
+        self.pressed = False
         self._trouble: FifoqError | None = None
-        self._bytes = genesis.queue_bytes
-        self.close_store: Callable[[float | None], Awaitable[None]] | None = None
+        self._bytes = self._written = genesis.queue_bytes
+        self.owner: Closable | None = None
+        """The store, if closing the queue closes it."""
         self.leasing = Leases(self, committer, dict(state.attempts))
+        self.options = options
         self._use(options)
 
+    def look(self, now: int) -> None:
+        self.leasing.acks_pass = False
+        super().look(now)
+
     def _use(self, options: QueueOptions) -> None:
-        self.put_limit = self.take_limit = 0
+        self.close_windows()
+        if options.max_bytes is not None and self.options.max_bytes is None:
+            # Nobody counted them while there was no limit.
+            self.leasing.hand_over()
+            self._bytes = self._written + self.unwritten_bytes()
         self.options = options
-        self._level = LEVELS[options.durability]
-        self._fast = self._level == MEMORY and options.max_bytes is None
+        self.level = LEVELS[options.durability]
+        self.fast = self.level == MEMORY and options.max_bytes is None
         if not options.statistics:
             self.delays = None
         elif self.delays is None:
@@ -141,11 +175,33 @@ class Queue(Line, Generic[T]):
             self.next = counter + 1
             self._append(item)  # type: ignore[arg-type]
             return Key(counter, self.put_time)
+        if (
+            counter < self.strong_limit
+            and type(item) is bytes
+            and not options
+            and len(item) <= SMALL_BYTES  # type: ignore[arg-type]
+        ):
+            self.next = counter + 1
+            self._append(item)  # type: ignore[arg-type]
+            self.strong_upto = counter
+            self.bias -= 1
+            self.hidden += 1
+            moment = self.put_time
+            waiter = Waiter(self._new_future(), self, first=counter, count=1)
+            self._committer.waiters.append(waiter)
+            try:
+                await waiter.future
+            except BaseException:
+                self.take_back(waiter)
+                raise
+            return Key(counter, moment)
         payload, headers, level = self._prepare(item, **options)
         size = len(payload) + COLUMN_BYTES
         while not self._admits(1, size):
             await self._wait_to_put(1, size)
         first, moment = self._store([payload], headers, level)
+        if self._putters:
+            self._pass_on_room()
         if first and level:
             await self._committed(first, 1, level)
         return Key(first, moment)
@@ -175,13 +231,15 @@ class Queue(Line, Generic[T]):
 
         What holds for `put` holds for all of them together.
         """
-        payloads, size = self._prepare_many(items)
+        payloads, size, item_bytes = self._prepare_many(items)
         level = self._level_of(durability)
         if not payloads:
             return Keys(0, 0, 0)
         while not self._admits(len(payloads), size):
             await self._wait_to_put(len(payloads), size)
-        first, moment = self._store(payloads, None, level)
+        first, moment = self._store(payloads, None, level, size, item_bytes)
+        if self._putters:
+            self._pass_on_room()
         if first and level:
             await self._committed(first, len(payloads), level)
         return Keys(first, len(payloads), moment)
@@ -206,31 +264,35 @@ class Queue(Line, Generic[T]):
         durability: Durability | None = None,
         headers: dict[str, str] | None = None,
     ) -> tuple[bytes, bytes | None, int]:
-        payload = self._codec.encode(item)
+        payload = self.codec.encode(item)
         if len(payload) > self.options.max_item_bytes:
             raise _too_large(self.name, len(payload), self.options.max_item_bytes)
         encoded = encode_headers(headers) if headers else None
         return payload, encoded, self._level_of(durability)
 
-    def _prepare_many(self, items: Iterable[T]) -> tuple[Sequence[bytes], int]:
-        payloads = self._codec.encode_many(items)
+    def _prepare_many(self, items: Iterable[T]) -> tuple[Sequence[bytes], int, int | None]:
+        """Payloads, what they need in a frame, and their length if they all have the same."""
+        payloads = self.codec.encode_many(items)
         if not payloads:
-            return payloads, 0
+            return payloads, 0, None
         lengths = list(map(len, payloads))
-        largest = max(lengths)
+        count, largest = len(lengths), lengths[0]
+        even = lengths.count(largest) == count
+        if not even:
+            largest = max(lengths)
         if largest > self.options.max_item_bytes:
             raise _too_large(self.name, largest, self.options.max_item_bytes)
-        size = sum(lengths) + COLUMN_BYTES * len(lengths)
+        size = (largest * count if even else sum(lengths)) + COLUMN_BYTES * count
         if size > BATCH_BYTES_MAX:
             raise ItemTooLarge(
                 f"queue {self.name!r}: a put_many of {size} bytes is over the limit of "
                 f"{BATCH_BYTES_MAX}. Nothing was stored. Put fewer records at once."
             )
-        return payloads, size
+        return payloads, size, largest if even else None
 
     def _level_of(self, durability: Durability | None) -> int:
         if durability is None:
-            return self._level
+            return self.level
         try:
             return LEVELS[durability]
         except (KeyError, TypeError):
@@ -250,11 +312,15 @@ class Queue(Line, Generic[T]):
         now = time.time_ns()
         self.look(now)
         uncounted = len(self.tail) - self.tail_counted
-        if uncounted >= COUNT_AFTER or self.window <= WINDOW_MIN:
+        if (
+            uncounted >= COUNT_AFTER
+            or self.window <= WINDOW_MIN
+            or committer.is_full(uncounted * (SMALL_BYTES + COLUMN_BYTES) + size)
+        ):
             committer.waiting_bytes += self.count_tail()
         if len(self.tail) >= REAP_RECORDS or self.tail_bytes >= REAP_BYTES:
             committer.reap()
-        if committer.refused is not None and self._level == MEMORY:
+        if committer.refused is not None and self.level == MEMORY:
             raise committer.refused
         options = self.options
         if not self._fits(count, size):
@@ -264,6 +330,8 @@ class Queue(Line, Generic[T]):
                 return False
             if options.overflow == "drop-oldest":
                 self._drop_oldest(count, size)
+                if not self._fits(count, size):
+                    return False
         if pressure and self._under_pressure():
             return False
         return committer.has_room(size)
@@ -297,14 +365,16 @@ class Queue(Line, Generic[T]):
         low = self.options.pressure_floor()
         assert low is not None
         depth = self._depth()
-        self._pressed = depth > low if self._pressed else depth >= high
-        return self._pressed
+        self.pressed = depth > low if self.pressed else depth >= high
+        return self.pressed
 
     def _drop_oldest(self, count: int, size: int) -> None:
         while not self._fits(count, size) and self.has_ready():
             record = self.claim_head()
             self._bytes -= len(record.payload)
             self.dropped.append(removal_of(record))
+        if self.gap is not None and not self.has_ready():
+            self._committer.request_read(self)
 
     def _full(self) -> QueueFull:
         return QueueFull(
@@ -321,6 +391,14 @@ class Queue(Line, Generic[T]):
         self._putters.append(future)
         await self._wait_turn(self._putters, future)
 
+    def _pass_on_room(self) -> None:
+        """One wake-up stands for all the room there is: the next in line may fit as well."""
+        room = self._fits(1, COLUMN_BYTES)
+        if not room and self.options.overflow == "drop-oldest":
+            room = self.has_ready()
+        if room and not self._under_pressure():
+            _wake_one(self._putters)
+
     async def _wait_turn(
         self, waiting: deque[asyncio.Future[None]], future: asyncio.Future[None]
     ) -> None:
@@ -336,7 +414,12 @@ class Queue(Line, Generic[T]):
             raise
 
     def _store(
-        self, payloads: Sequence[bytes], headers: bytes | None, level: int
+        self,
+        payloads: Sequence[bytes],
+        headers: bytes | None,
+        level: int,
+        size: int = 0,
+        item_bytes: int | None = None,
     ) -> tuple[int, int]:
         """Append records that were admitted; returns the first counter and their time.
 
@@ -345,28 +428,33 @@ class Queue(Line, Generic[T]):
         now = time.time_ns()
         if self.options.overflow == "drop-newest" and not self._fits_exactly(payloads):
             return _DROPPED, now
-        self.first_put(now)
+        if level == MEMORY:
+            self.first_put(now, len(payloads))
         moment = self.stamp_put(now)
         first = self.extend(payloads, strong=level > MEMORY)
         if headers is not None:
             self.headers[first] = headers
+            self.tail_bytes += len(headers)
+            self._committer.waiting_bytes += len(headers)
         committer = self._committer
         if self.options.max_bytes is not None:
             self._bytes += sum(map(len, payloads))
-        if level > MEMORY or len(payloads) > 1 or len(payloads[0]) > SMALL_BYTES:
+        if size:
+            committer.waiting_bytes += self.count_known(len(payloads), size, item_bytes)
+        elif level > MEMORY or len(payloads[0]) > SMALL_BYTES:
             committer.waiting_bytes += self.count_tail()
-        self._touch()
+        self.touch()
         if level == MEMORY:
             if self._takers and not self.strong_upto:
                 _wake_one(self._takers)
-            elif self._fast:
+            elif self.fast:
                 self._open_puts()
         return first, moment
 
     def _fits_exactly(self, payloads: Sequence[bytes]) -> bool:
         return self._fits(len(payloads), sum(map(len, payloads)) + COLUMN_BYTES * len(payloads))
 
-    def _touch(self) -> None:
+    def touch(self) -> None:
         """Have what changed in memory written in time."""
         options, committer = self.options, self._committer
         committer.touch(self, options.flush_interval if options.auto_flush else None)
@@ -377,17 +465,13 @@ class Queue(Line, Generic[T]):
 
     def _open_puts(self) -> None:
         """Let the next few puts of this turn pass without a look."""
-        if self.strong_upto or self._takers:
+        if self.strong_upto or self._takers or self.codec.typed:
             return
         count, options = self.window, self.options
         if len(self.tail) < options.buffer_size:
             count = min(count, options.buffer_size - len(self.tail))
-        if options.maxsize is not None:
-            count = min(count, options.maxsize - self._depth())
-        if options.pressure_high is not None:
-            count = min(count, options.pressure_high - self._depth())
         self._append = self.tail.append
-        self.open_puts(count)
+        self.open_puts(min(count, self._room_left()))
         self._committer.open_window(self)
 
     def _waiter(self, first: int, count: int, level: int) -> Waiter:
@@ -397,15 +481,38 @@ class Queue(Line, Generic[T]):
 
     async def _committed(self, first: int, count: int, level: int) -> None:
         waiter = self._waiter(first, count, level)
+        if count == 1 and level == self.level:
+            self._open_strong_puts()
         try:
             await waiter.future
         except BaseException:
             self.take_back(waiter)
             raise
 
+    def _open_strong_puts(self) -> None:
+        """Let the next few puts of this turn share the frame of this one without a look."""
+        options = self.options
+        if options.max_bytes is not None or self.strong_upto != self.next - 1:
+            return
+        self._append = self.tail.append
+        self.strong_limit = self.next + min(WINDOW_MAX, self._room_left())
+        self._committer.open_window(self)
+
+    def _room_left(self) -> int:
+        """How many records may come before a limit must be looked at."""
+        options, room = self.options, WINDOW_MAX
+        if options.maxsize is not None:
+            room = min(room, options.maxsize - self._depth())
+        if options.pressure_high is not None:
+            room = min(room, options.pressure_high - self._depth())
+        return room
+
     def take_back(self, waiter: Waiter) -> bool:
         """Withdraw what was put if it is not sealed yet; returns whether it was."""
-        if waiter.count and waiter.future.cancelled() and self.withdraw(waiter.first, waiter.count):
+        if not (waiter.count and waiter.future.cancelled()):
+            return False
+        self._committer.waiting_bytes += self.count_tail()
+        if self.withdraw(waiter.first, waiter.count):
             waiter.count = 0
             self.records_went()
             return True
@@ -429,13 +536,13 @@ class Queue(Line, Generic[T]):
         return await self._take()
 
     async def _take(self) -> T:
-        while not self._looks_ready():
-            await self._wait_to_take()
-        if self._fast:
-            return self._codec.decode(self._take_in_memory())
+        while not self.looks_ready():
+            await self.wait_to_take()
+        if self.level == MEMORY:
+            return self.codec.decode(self._take_in_memory())
         records = [self._claim()]
         await self._commit_removal(records)
-        return self._codec.decode(records[0].payload)
+        return self.codec.decode(records[0].payload)
 
     def take_nowait(self) -> T:
         """Remove the oldest record in memory and return it; the removal is written in time.
@@ -446,19 +553,24 @@ class Queue(Line, Generic[T]):
         if head < self.take_limit:
             self.head = head + 1
             return self._pop()  # type: ignore[return-value]
-        if not self._looks_ready():
-            raise QueueEmpty(f"queue {self.name!r} has nothing that is ready. Await take.")
-        return self._codec.decode(self._take_in_memory())
+        if not self.looks_ready():
+            raise self._not_ready()
+        return self.codec.decode(self._take_in_memory())
 
     async def take_many(self, count: int, *, max_bytes: int | None = None) -> list[T]:
         """Remove 1 to `count` records in one commit, more than one only up to `max_bytes`.
 
         Waits for the first. What holds for `take` holds for all of them together.
         """
+        records = await self.take_records(count, max_bytes)
+        return self.codec.decode_many([record.payload for record in records])
+
+    async def take_records(self, count: int, max_bytes: int | None = None) -> list[Returned]:
+        """The same as `take_many`, for one who may have to `restore` them."""
         if count < 1:
             raise ValueError(f"count={count} is below 1")
-        while not self._looks_ready():
-            await self._wait_to_take()
+        while not self.looks_ready():
+            await self.wait_to_take()
         records: list[Returned] = []
         size = 0
         while len(records) < count and self.has_ready():
@@ -467,31 +579,59 @@ class Queue(Line, Generic[T]):
                 break
             records.append(self._claim())
             size += following
-        if self._level == MEMORY:
+        if self.level == MEMORY:
             self.removed += map(removal_of, records)
-            self._touch()
+            self.touch()
             self.records_went()
         else:
             await self._commit_removal(records)
-        return self._codec.decode_many([record.payload for record in records])
+        return records
+
+    def take_record_nowait(self) -> Returned:
+        """The same as `take_nowait`, for one who may have to `restore` it."""
+        if not self.looks_ready():
+            raise self._not_ready()
+        record = self._claim()
+        self.removed.append(removal_of(record))
+        self.touch()
+        self.records_went()
+        return record
+
+    async def restore(self, records: list[Returned]) -> None:
+        """Records that were taken reached nobody: they go back to their places."""
+        # First the removal, if it still waits: a frame's removals come after what it restores.
+        committer = self._committer
+        committer.require_usable()
+        waiter = Waiter(committer.loop.create_future(), self)
+        committer.touch(self, None)
+        committer.wait(waiter, MEMORY)
+        await waiter.future
+        self.restored += records
+        committer.touch(self, 0)
+
+    def _not_ready(self) -> QueueEmpty:
+        if self.gap is not None:
+            # Whoever asks again and again must come to what is only on disk.
+            self._committer.request_read(self)
+        return QueueEmpty(f"queue {self.name!r} has nothing that is ready. Await take.")
 
     async def peek(self) -> T | None:
         """The oldest record, or None; nothing changes. Waits only if it must be read from disk."""
-        while not self._looks_ready():
+        while not self.looks_ready():
             if self.gap is None:
                 return None
-            await self._wait_to_take()
+            await self.wait_to_take()
         payload = self.peek_head()
         assert payload is not None
-        return self._codec.decode(payload)
+        return self.codec.decode(payload)
 
-    def _looks_ready(self) -> bool:
+    def looks_ready(self) -> bool:
         """Whether there is something to take; raises what fits if there never will be."""
         committer = self._committer
         committer.require_usable()
         now = time.time_ns()
         self.look(now)
-        if self._shutdown == _AT_ONCE:
+        if self._shutdown == AT_ONCE:
             raise QueueClosed(f"queue {self.name!r} was shut down.")
         if self.delays is not None:
             self.stamp_take(now)
@@ -509,7 +649,7 @@ class Queue(Line, Generic[T]):
             committer.request_read(self)
         return False
 
-    async def _wait_to_take(self) -> None:
+    async def wait_to_take(self) -> None:
         committer = self._committer
         if self.gap is not None and not self.chunks:
             committer.request_read(self)
@@ -520,18 +660,20 @@ class Queue(Line, Generic[T]):
     def _take_in_memory(self) -> bytes:
         returned = self.returned
         if returned and (self.head >= self.run_end or returned[0].counter < self.head):
-            record = self._claim()
+            record = self.claim_head()
+            if self.delays is not None:
+                self.note_delay(1, time.time_ns() - record.time)
             self.removed.append(removal_of(record))
             payload = record.payload
         else:
             self.head += 1
             payload = self._pop()
-            if not returned and self._fast and not self._codec.typed:
+            if not returned and self.fast and not self.codec.typed:
                 self.open_takes(self.window)
                 self._committer.open_window(self)
         if self.options.max_bytes is not None:
             self._bytes -= len(payload)
-        self._touch()
+        self.touch()
         self.records_went()
         return payload
 
@@ -550,7 +692,7 @@ class Queue(Line, Generic[T]):
         self.claims.append(claim)
         waiter = Waiter(committer.loop.create_future(), self, claim=claim)
         committer.touch(self, None)
-        committer.wait(waiter, self._level)
+        committer.wait(waiter, self.level)
         if self._takers and self.has_ready():
             _wake_one(self._takers)
         try:
@@ -572,6 +714,47 @@ class Queue(Line, Generic[T]):
             self.restored += claim.records
             self._committer.touch(self, 0)
 
+    def bytes_went(self, count: int) -> None:
+        """Payload bytes are gone for good, or are about to be given back."""
+        self._bytes -= count
+
+    @property
+    def has_putters(self) -> bool:
+        return bool(self._putters)
+
+    def seal(self, *, puts: bool = True) -> Batch:
+        self.leasing.hand_over()
+        return super().seal(puts=puts)
+
+    @property
+    def dirty(self) -> bool:
+        return bool(self.leasing.given or self.leasing.acked) or super().dirty
+
+    def close_windows(self) -> None:
+        super().close_windows()
+        self.leasing.acks_pass = False
+
+    def withdraw(self, first: int, count: int) -> bool:
+        at = max(0, first - self.tail_first)
+        size = sum(len(payload or b"") for payload in self.tail[at : at + count])
+        withdrawn = super().withdraw(first, count)
+        if withdrawn:
+            self._bytes -= size
+        return withdrawn
+
+    def give_back(self, record: Returned) -> None:
+        # The size turns here: what it was must be seen, and no window may pass the record by.
+        self.look(time.time_ns())
+        super().give_back(record)
+        self._bytes += len(record.payload)
+
+    def confirm(self) -> None:
+        now = time.time_ns()
+        self.note_size(now)
+        super().confirm()
+        self.note_size(now)
+        self._written = self._state.genesis.queue_bytes
+
     # Waking.
 
     def records_came(self) -> None:
@@ -584,6 +767,9 @@ class Queue(Line, Generic[T]):
             self._committer.request_read(self)
         if self._committer.failure is not None:
             _wake_all(self._putters)
+        elif self._putters:
+            # What came may be dropped for what waits.
+            self._pass_on_room()
 
     def records_went(self) -> None:
         """Let those who wait to put look again, and the next taker if there is more."""
@@ -591,6 +777,8 @@ class Queue(Line, Generic[T]):
             _wake_one(self._putters)
         if self._takers and self.has_ready():
             _wake_one(self._takers)
+        elif self._shutdown and not self._depth():
+            _wake_all(self._takers)
 
     def read_ended(self, error: FifoqError | None) -> None:
         self._trouble = error
@@ -630,16 +818,14 @@ class Queue(Line, Generic[T]):
         Await it for a Delivery, or use it with `async with`: acked on exit, given back on an
         exception, and extended while the block runs.
         """
-        return Leasing(
-            self, self.leasing, seconds or self.options.lease_seconds, timeout, auto_extend
-        )
+        return Leasing(self, seconds, timeout, auto_extend)
 
     def browse(self, start: int = 1) -> AsyncIterator[Record[T]]:
         """Records from counter `start` on that are not removed, in order; nothing changes.
 
         What is in memory alone is written first.
         """
-        return browse(self, self._committer, self._codec, start)
+        return browse(self, self._committer, self.codec, start)
 
     def __len__(self) -> int:
         """Records that are there: ready, leased and delayed."""
@@ -700,7 +886,7 @@ class Queue(Line, Generic[T]):
         options = self.options.changed(changes)
         self.look(time.time_ns())
         self._use(options)
-        self.configuration = self._codec.configuration(options)
+        self.configuration = self.codec.configuration(options)
         self._committer.touch(self, 0)
         self.records_went()
 
@@ -709,18 +895,26 @@ class Queue(Line, Generic[T]):
 
         What is in the queue stays there for the next open.
         """
-        self.put_limit = self.take_limit = 0
-        self._shutdown = _AT_ONCE if immediate else _DRAINING
+        self.close_windows()
+        self._shutdown = max(self._shutdown, AT_ONCE if immediate else _DRAINING)
         _wake_all(self._putters)
         _wake_all(self._takers)
 
+    def as_asyncio(self) -> AsyncioQueue[T]:
+        """This queue with the interface and the exceptions of `asyncio.Queue`."""
+        from fifoq.asyncio_queue import AsyncioQueue
+
+        if self._asyncio is None:
+            self._asyncio = AsyncioQueue(self)
+        return self._asyncio
+
     async def close(self, timeout: float | None = None) -> None:
         """Make everything durable and close the store if this queue opened it. Twice is fine."""
-        if self.close_store is not None:
-            await self.close_store(timeout)
+        if self.owner is not None:
+            await self.owner.close(timeout)
 
     def store_closed(self) -> None:
-        self.put_limit = self.take_limit = 0
+        self.close_windows()
         self.leasing.stop()
         _wake_all(self._putters)
         _wake_all(self._takers)

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, overload
 
 from actors import ActorSystem
 from fifoq.codec import Codec, read_kept
@@ -17,6 +17,7 @@ from fifoq.jobs import cover_counters
 from fifoq.options import STORE_OPTION_NAMES, QueueOptions, StoreOptions
 from fifoq.owner import Chores, Owner, close, sync, tidy
 from fifoq.queue import Queue
+from fifoq.readonly import ReadOnlyStore, open_read_only
 from fifoq.writer import Runner, Writer
 from store import Log, Quarantine, open_log
 from store.files import Clock, Files
@@ -148,22 +149,53 @@ class Store:
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2)
 
 
+@overload
 def open_store(
     path: str | os.PathLike[str],
     *,
+    read_only: Literal[True],
+    files: Files | None = ...,
+    clock: Clock | None = ...,
+) -> Opening[ReadOnlyStore]: ...
+
+
+@overload
+def open_store(
+    path: str | os.PathLike[str],
+    *,
+    read_only: Literal[False] = ...,
+    recover: Recover = ...,
+    files: Files | None = ...,
+    clock: Clock | None = ...,
+    runner: MakeRunner | None = ...,
+    **options: Any,
+) -> Opening[Store]: ...
+
+
+def open_store(
+    path: str | os.PathLike[str],
+    *,
+    read_only: bool = False,
     recover: Recover = "refuse",
     files: Files | None = None,
     clock: Clock | None = None,
     runner: MakeRunner | None = None,
     **options: Any,
-) -> Opening[Store]:
+) -> Opening[Store] | Opening[ReadOnlyStore]:
     """Open the store at `path`, or make one there, and own it until it is closed.
 
     `await` it or use it with `async with`. AlreadyOpen, CorruptionError, FormatError, AccessError:
     nothing was changed. `recover="quarantine"` opens a damaged store with everything intact.
+
+    With `read_only` the store is not owned but seen from outside, whoever owns it: stats, peek and
+    browse of what is committed. It takes no other options, and there must be a store.
     """
-    store_options = StoreOptions(**options)
     target = os.fspath(path)
+    if read_only:
+        if options or runner is not None or recover != "refuse":
+            raise TypeError("read_only=True takes no other options: it only looks.")
+        return Opening(lambda: open_read_only(target, files, clock))
+    store_options = StoreOptions(**options)
 
     def open_it() -> Coroutine[Any, Any, Store]:
         return _open_store(target, recover, files, clock, runner or Writer, store_options)
@@ -239,7 +271,7 @@ def open(
         except BaseException:
             await store.close()
             raise
-        opened.close_store = store.close
+        opened.owner = store
         return opened  # type: ignore[no-any-return]
 
     return Opening(open_it)
