@@ -161,7 +161,7 @@ class Queue(Generic[T]):
         """Put records in one commit, all or nothing; returns their keys, a lazy sequence."""
         # Here, so that an iterator of the caller's runs on the caller's thread.
         listed = items if isinstance(items, bytes | bytearray | memoryview | str) else list(items)
-        return self._thread.run(lambda: self._queue.put_many(listed, durability=durability))  # type: ignore[arg-type]
+        return self._thread.run(lambda: self._queue.put_many(listed, durability=durability))
 
     # Taking.
 
