@@ -27,7 +27,7 @@ from actors.stats import ActorStats
 from actors.supervision import Restarts, Supervision
 
 if TYPE_CHECKING:
-    from actors.system import ActorSystem
+    from actors.tree import Tree
 
 M = TypeVar("M")
 N = TypeVar("N")
@@ -45,7 +45,7 @@ class Cell(Generic[M]):
 
     def __init__(
         self,
-        system: ActorSystem,
+        tree: Tree,
         parent: Cell[Any] | None,
         factory: partial[Actor[M]],
         name: str,
@@ -60,10 +60,10 @@ class Cell(Generic[M]):
         self.batches: dict[str, int] = {}
         self.task: asyncio.Task[object] | None = None
         self._loop = asyncio.get_running_loop()
-        self._system = system
+        self._tree = tree
         self._factory = factory
         self._supervision = supervision
-        self._restarts = Restarts(supervision, system.random)
+        self._restarts = Restarts(supervision, tree.random)
         self._adopt(factory())
         self.mailbox: Mailbox = (
             MemoryMailbox(mailbox, name) if isinstance(mailbox, MailboxOptions) else mailbox
@@ -131,7 +131,7 @@ class Cell(Generic[M]):
         if not self._began:
             await self._actor.on_start(self.told)
             self._began = True
-        self._shift(Event.STARTED)
+            self._shift(Event.STARTED)
         if self.started is not None and not self.started.done():
             self.started.set_result(None)
 
@@ -168,7 +168,7 @@ class Cell(Generic[M]):
 
     def _escalate(self, failure: Exception) -> None:
         if self.parent is None:
-            self._system.fail(failure)
+            self._tree.fail(failure)
         else:
             self.parent.interrupt(failure)
 
@@ -213,7 +213,7 @@ class Cell(Generic[M]):
         """Make a child; it starts in its own time."""
         if self._closing_down:
             raise ActorStopped(self.name)
-        return self._system.make(self, factory, name, mailbox, supervision).ref
+        return self._tree.make(self, factory, name, mailbox, supervision).ref
 
     async def _stop_children(self, deadline: float) -> None:
         # The youngest first: an older one may still be told something by it.
@@ -290,9 +290,7 @@ class Cell(Generic[M]):
             logger.exception("actor %r: on_stop failed", self.name)
 
     def end(self) -> None:
-        """Nothing runs any more. May be called twice, and for a cell whose task never ran."""
-        if self.state is State.STOPPED:
-            return
+        """Nothing runs any more. Also for a cell whose task was cancelled before it ran."""
         if self._timer is not None:
             self._timer.cancel()
         self._refuse()
@@ -302,7 +300,7 @@ class Cell(Generic[M]):
         if self.undelivered:
             count = self.undelivered
             logger.warning("actor %r stopped; %d told messages were not handled", self.name, count)
-        self._system.forget(self)
+        self._tree.forget(self)
         if self.started is not None and not self.started.done():
             self.started.set_exception(self._stopped())
         self.ended.set()

@@ -109,8 +109,9 @@ class InBatches:
         self._in_hand: object | None = None
 
     async def run(self) -> None:
-        turns = 0
-        while await self._take() and self._cell.interruption is None:
+        cell, turns = self._cell, 0
+        # Asked twice: before waiting for what may never come, and after it.
+        while cell.interruption is None and await self._take() and cell.interruption is None:
             await self._handle()
             turns += 1
             if turns % TURN_BATCHES == 0:

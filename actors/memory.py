@@ -104,7 +104,7 @@ class MemoryMailbox:
                 self.letters.append(letter)
                 if self._waiter is not None:
                     self._arrived()
-            case "drop-newest":
+            case _:
                 self._drop(letter)
         return True
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -11,19 +10,17 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from anyio import CancelScope, create_task_group
-from anyio.abc import TaskGroup
 
 from actors.actor import Actor
 from actors.cell import Cell
-from actors.errors import NameTaken, SystemStopped
+from actors.errors import SystemStopped
 from actors.mailbox import Mailbox, MailboxOptions
 from actors.ref import STOP_SECONDS, Ref
 from actors.stats import SystemStats
 from actors.supervision import Supervision
+from actors.tree import Tree
 
 M = TypeVar("M")
-
-_SUMS = ("handled", "failed", "restarts", "dropped", "undelivered")
 
 
 class ActorSystem:
@@ -39,13 +36,9 @@ class ActorSystem:
     def __init__(
         self, *, stop_timeout: float | None = STOP_SECONDS, seed: int | None = None
     ) -> None:
-        self.random = Random(seed)
         self._stop_timeout = stop_timeout
-        self._cells: dict[str, Cell[Any]] = {}
-        self._numbers: Counter[str] = Counter()
-        self._past: Counter[str] = Counter()
+        self._tree = Tree(Random(seed), self._fail)
         self._task: asyncio.Task[None] | None = None
-        self._group: TaskGroup | None = None
         self._stop_wanted = asyncio.Event()
         self._deadline: float | None = None
         self._stopping: Cell[Any] | None = None
@@ -73,9 +66,9 @@ class ActorSystem:
         loop = asyncio.get_running_loop()
         self._request_stop(None if timeout is None else loop.time() + timeout)
         task = asyncio.current_task()
-        if all(cell.task is not task for cell in self._cells.values()):
+        if all(cell.task is not task for cell in self._tree.cells.values()):
             await self.wait_until_stopped()
-        return self._past["undelivered"]
+        return self._tree.past["undelivered"]
 
     async def wait_until_stopped(self) -> None:
         """Wait until the system has stopped; raises the failure that stopped it."""
@@ -109,19 +102,19 @@ class ActorSystem:
 
     async def _run(self, started: asyncio.Future[None]) -> None:
         try:
-            async with create_task_group() as self._group:
+            async with create_task_group() as self._tree.group:
                 started.set_result(None)
                 await self._stop_wanted.wait()
-                while self._cells:
+                while self._tree.cells:
                     await self._stop_youngest()
         finally:
             self._stop_wanted.set()
-            for cell in list(self._cells.values()):
+            for cell in list(self._tree.cells.values()):
                 cell.end()
 
     async def _stop_youngest(self) -> None:
         # Actors are given the refs of older ones: while they drain, those still listen.
-        self._stopping = [cell for cell in self._cells.values() if cell.parent is None][-1]
+        self._stopping = [cell for cell in self._tree.cells.values() if cell.parent is None][-1]
         self._stopping.request_stop(self._deadline)
         await self._stopping.ended.wait()
 
@@ -133,8 +126,7 @@ class ActorSystem:
         if self._stopping is not None:
             self._stopping.request_stop(deadline)
 
-    def fail(self, error: Exception) -> None:
-        """Stop because of a failure that reached the top."""
+    def _fail(self, error: Exception) -> None:
         self._error = self._error or error
         timeout = STOP_SECONDS if self._stop_timeout is None else self._stop_timeout
         self._request_stop(asyncio.get_running_loop().time() + timeout)
@@ -156,9 +148,9 @@ class ActorSystem:
         and there is no actor. `mailbox` is options for one in memory, or an object of the caller's
         own that no other actor uses. Raises NameTaken, and SystemStopped unless the system runs.
         """
-        if self._stop_wanted.is_set():
+        if self._task is None or self._stop_wanted.is_set():
             raise SystemStopped("spawn an actor")
-        cell = self.make(None, partial(factory, *args, **kwargs), name, mailbox, supervision)
+        cell = self._tree.make(None, partial(factory, *args, **kwargs), name, mailbox, supervision)
         cell.started = asyncio.get_running_loop().create_future()
         try:
             await cell.started
@@ -170,64 +162,9 @@ class ActorSystem:
             raise
         return cell.ref
 
-    def make(
-        self,
-        parent: Cell[Any] | None,
-        factory: partial[Actor[M]],
-        name: str | None,
-        mailbox: MailboxOptions | Mailbox | None,
-        supervision: Supervision | None,
-    ) -> Cell[M]:
-        """Make a cell and its task, which runs from the next turn of the loop on."""
-        if self._group is None:
-            raise SystemStopped("spawn an actor")
-        cell = Cell(
-            self,
-            parent,
-            factory,
-            self._free_name(parent, name, factory),
-            MailboxOptions() if mailbox is None else mailbox,
-            Supervision() if supervision is None else supervision,
-        )
-        self._cells[cell.name] = cell
-        if parent is not None:
-            parent.children.append(cell)
-        self._group.start_soon(cell.run, name=f"actor {cell.name}")
-        return cell
-
-    def _free_name(
-        self, parent: Cell[Any] | None, name: str | None, factory: partial[Actor[M]]
-    ) -> str:
-        prefix = "" if parent is None else f"{parent.name}/"
-        if name is None:
-            return self._numbered(prefix + getattr(factory.func, "__name__", "actor").lower())
-        if prefix + name in self._cells:
-            raise NameTaken(prefix + name)
-        return prefix + name
-
-    def _numbered(self, kind: str) -> str:
-        while True:
-            self._numbers[kind] += 1
-            name = f"{kind}-{self._numbers[kind]}"
-            if name not in self._cells:
-                return name
-
-    def forget(self, cell: Cell[Any]) -> None:
-        """An actor has ended: its name is free, its counts stay in the sums."""
-        del self._cells[cell.name]
-        if cell.parent is not None:
-            cell.parent.children.remove(cell)
-        stats = cell.stats()
-        self._past.update({name: getattr(stats, name) for name in _SUMS})
-
     def stats(self) -> SystemStats:
         """What the living actors do, and the sums over all."""
-        actors = {name: cell.stats() for name, cell in self._cells.items()}
-        sums = {
-            name: self._past[name] + sum(getattr(stats, name) for stats in actors.values())
-            for name in _SUMS
-        }
-        return SystemStats(actors=actors, depth=sum(s.depth for s in actors.values()), **sums)
+        return self._tree.stats()
 
     def __repr__(self) -> str:
         if self._task is None:
@@ -236,4 +173,4 @@ class ActorSystem:
             state = "stopped"
         else:
             state = "stopping" if self._stop_wanted.is_set() else "running"
-        return f"<ActorSystem actors={len(self._cells)} {state}>"
+        return f"<ActorSystem actors={len(self._tree.cells)} {state}>"

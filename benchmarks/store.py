@@ -221,7 +221,7 @@ _SEED = segment_seed(_CHECK, bytes(16), 1)
 _GENESIS = Genesis("orders")
 
 
-def _encode(payloads: list[bytes]) -> bytes:
+def _encode(payloads: list[bytes]) -> bytearray:
     parts, _ = encode_records(payloads, queue=0, first=1, time=1)
     frame, _ = encode_frame(
         parts,
@@ -238,7 +238,7 @@ def _encode(payloads: list[bytes]) -> bytes:
     return frame
 
 
-def _decode(frame: bytes) -> RecordBlock:
+def _decode(frame: bytes | bytearray) -> RecordBlock:
     header = decode_header(frame, 0, check=_CHECK, seed=_SEED, offset=80)
     body, _ = check_body(frame, 0, header, check=_CHECK, offset=80)
     names = [entry.name for entry in decode_genesis(body, header.genesis_bytes)]

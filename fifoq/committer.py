@@ -46,12 +46,15 @@ class Committer:
         self.runner: Runner | None = None
         self.failure: FifoqError | None = None
         self.closed = False
+        self.close_error: FifoqError | None = None
+        self.on_sync_due: Callable[[], None] = _nothing
+        self.on_idle: Callable[[], None] = _nothing
         self.lines: dict[str, Line] = {}
         self.waiting_bytes = 0
         """What waits in the tails of all lines, as far as it was counted."""
         self._room_waiters: list[asyncio.Future[None]] = []
         self._dirty: dict[Line, None] = {}
-        self._waiters: list[Waiter] = []
+        self.waiters: list[Waiter] = []
         self._level = MEMORY
         self._due = False
         self._job: Job | None = None
@@ -97,8 +100,26 @@ class Committer:
         self.log = log
         log.directory.files.watch_fork(self._after_fork)
 
-    def abandon(self) -> None:
-        """Nothing was opened."""
+    @property
+    def usable(self) -> bool:
+        return self.log is not None and self.failure is None and not self.closed
+
+    async def flush(self) -> None:
+        """Make everything durable that any queue has put, taken or acked."""
+        waiter = Waiter(self.loop.create_future())
+        self.wait(waiter, SYNC)
+        await waiter.future
+
+    def retire(self) -> None:
+        """Take no more work and wake everybody who waits."""
+        self.closed = True
+        self.cancel_timers()
+        self._give_room()
+        for line in self.lines.values():
+            line.store_closed()
+
+    def stop(self) -> None:
+        """Let the writer go."""
         self.closed = True
         if self.runner is not None:
             self.runner.stop()
@@ -110,7 +131,7 @@ class Committer:
             "changed. Open it in one process, after forking."
         )
         for line in self.lines.values():
-            line.put_limit = line.take_limit = 0
+            line.close_windows()
 
     # Called from the rare paths of queues.
 
@@ -145,7 +166,7 @@ class Committer:
 
     def _end_turn(self) -> None:
         for line in self._windows:
-            line.put_limit = line.take_limit = 0
+            line.close_windows()
         self._windows.clear()
 
     def touch(self, line: Line, seconds: float | None) -> None:
@@ -161,7 +182,7 @@ class Committer:
 
     def wait(self, waiter: Waiter, level: int) -> None:
         """Resolve the waiter with the next commit, which is at that level at least."""
-        self._waiters.append(waiter)
+        self.waiters.append(waiter)
         if level > self._level:
             self._level = level
         self.commit_soon()
@@ -272,7 +293,7 @@ class Committer:
 
     def _lingers(self) -> bool:
         """Wait a turn for those who were in the last frame and may be about to ask again."""
-        if len(self._waiters) >= self._expected or self._lingered >= LINGER_TURNS_MAX:
+        if len(self.waiters) >= self._expected or self._lingered >= LINGER_TURNS_MAX:
             return False
         self._lingered += 1
         self.linger_turns += 1
@@ -306,11 +327,11 @@ class Committer:
             else:
                 line.confirm()
         self._give_room()
-        waiters, self._waiters = self._waiters, []
+        waiters, self.waiters = self.waiters, []
         if self._due:
             # Flushes and those whose line did not fit wait for the next frame.
             sealed = {line for line, _ in batches}
-            self._waiters = [w for w in waiters if w.line not in sealed]
+            self.waiters = [w for w in waiters if w.line not in sealed]
             waiters = [w for w in waiters if w.line in sealed]
         level, self._level = self._level, (self._level if self._due else MEMORY)
         records = sum(batch.upto - batch.first + 1 for _, batch in batches if batch.upto)
@@ -345,7 +366,7 @@ class Committer:
             self.syncs.add(int(log.last_sync_seconds * 1e9))
         elif self._sync_timer is None and self.options.sync_interval is not None:
             self._sync_timer = self.loop.call_later(self.options.sync_interval, self._sync_is_due)
-        self._watch_idleness()
+        self.watch_idleness()
 
     def _resolve(self, waiters: list[Waiter]) -> None:
         for waiter in waiters:
@@ -377,7 +398,7 @@ class Committer:
             self._retry_later()
             return
         # Removals need no space of their own: try them alone.
-        self._waiters = kept + self._waiters
+        self.waiters = kept + self.waiters
         self._level = max(self._level, job.level)
         retry = self._seal(puts=False) if any(map(_removes, self._dirty)) or kept else None
         for line in self.lines.values():
@@ -411,12 +432,12 @@ class Committer:
             self.failure = error
             self.error_count += 1
             logger.error("store failed: %s", type(error).__name__)
-        waiting, self._waiters = waiters + self._waiters, []
+        waiting, self.waiters = waiters + self.waiters, []
         for waiter in waiting:
             if not waiter.future.done():
                 waiter.future.set_exception(error)
         for line in self.lines.values():
-            line.put_limit = line.take_limit = 0
+            line.close_windows()
             line.records_came()
         for call in self._calls:
             call.fail(error)
@@ -429,12 +450,10 @@ class Committer:
 
     def _sync_is_due(self) -> None:
         self._sync_timer = None
-        log = self.log
-        if log is not None and self.failure is None and not self.closed:
-            future = self.call(_sync)
-            future.add_done_callback(_consume)
+        self.on_sync_due()
 
-    def _watch_idleness(self) -> None:
+    def watch_idleness(self) -> None:
+        """Have the log sealed after a while in which nothing happens."""
         if self._idle_timer is None and not self.closed:
             self._idle_timer = self.loop.call_later(SEAL_SECONDS, self._look_for_idleness)
 
@@ -444,15 +463,11 @@ class Committer:
             return
         idle = self.loop.time() - self._last_active
         if self._job is not None or self._due or idle < SEAL_SECONDS * 0.9:
-            self._watch_idleness()
+            self.watch_idleness()
             return
         log = self._open_log
         if log.durable_upto == log.sequence or self.options.sync_interval is not None:
-            self.call(_tidy).add_done_callback(self._tidied)
-
-    def _tidied(self, future: asyncio.Future[object]) -> None:
-        if not future.cancelled() and future.exception() is None and future.result():
-            self._watch_idleness()
+            self.on_idle()
 
     def cancel_timers(self) -> None:
         for timer in (self._flush_timer, self._sync_timer, self._idle_timer):
@@ -467,18 +482,5 @@ def _removes(line: Line) -> bool:
     )
 
 
-def _sync(log: Log) -> None:
-    log.flush()
-
-
-def _tidy(log: Log) -> bool:
-    """Seal a quiet log and compact one step; True if there is more to do."""
-    log.flush()
-    log.seal()
-    return log.compact()
-
-
-def _consume(future: asyncio.Future[object]) -> None:
-    """The failure of a job of our own is told by the next call, not by the future."""
-    if not future.cancelled():
-        future.exception()
+def _nothing() -> None:
+    pass

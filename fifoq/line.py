@@ -165,6 +165,7 @@ class Line:
         "run_item_bytes",
         "run_times",
         "sealed",
+        "strong_limit",
         "strong_upto",
         "tail",
         "tail_bytes",
@@ -187,7 +188,7 @@ class Line:
     ) -> None:
         self.name = name
         self.next = next_counter
-        self.put_limit = 0
+        self.put_limit = self.strong_limit = 0
         self.window = WINDOW_MIN
         self.looked = 0
         self.put_time = last_put_time
@@ -238,11 +239,15 @@ class Line:
     def __len__(self) -> int:
         return self.next - self.head + self.bias
 
+    def close_windows(self) -> None:
+        """Send the next put and the next take down the rare path."""
+        self.put_limit = self.strong_limit = self.take_limit = 0
+
     # Water marks and time.
 
     def look(self, now: int) -> None:
         """Close both windows and note the size. Comes first in every rare path."""
-        self.put_limit = self.take_limit = 0
+        self.put_limit = self.strong_limit = self.take_limit = 0
         window = self.window
         if now - self.looked < WINDOW_NS:
             self.window = window * 2 if window < WINDOW_MAX else window
@@ -321,7 +326,7 @@ class Line:
         at = first - self.tail_first
         if at < 0:
             return False
-        assert self.tail_counted >= at + count
+        assert self.tail_counted >= at + count, "what was put is counted first"
         for index in range(at, at + count):
             assert self.tail[index] is not None
             self.tail[index] = None
@@ -359,6 +364,9 @@ class Line:
 
     def read_ended(self, error: FifoqError | None) -> None:
         """Records were brought into memory, or could not be."""
+
+    def store_closed(self) -> None:
+        """Nothing can be put or taken any more."""
 
     # Taking.
 
@@ -517,7 +525,7 @@ class Line:
     def seal(self, *, puts: bool = True) -> Batch:
         """Hand everything that waits over to a commit; without `puts` all but the tail."""
         assert self.sealed is None
-        self.put_limit = self.take_limit = 0
+        self.close_windows()
         self.close_run()
         batch = Batch()
         if self.tail and puts:

@@ -13,7 +13,7 @@ import contextlib
 import copy
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from fifoq.browse import Record, browse
@@ -24,8 +24,8 @@ from fifoq.histogram import Histogram
 from fifoq.jobs import Waiter
 from fifoq.keys import Keys
 from fifoq.lease import Leases, Leasing
-from fifoq.line import COLUMN_BYTES, Claim, Line, Returned, removal_of
-from fifoq.options import LEVELS, MEMORY, SYNC, Durability, QueueOptions
+from fifoq.line import COLUMN_BYTES, WINDOW_MAX, WINDOW_MIN, Claim, Line, Returned, removal_of
+from fifoq.options import LEVELS, MEMORY, Durability, QueueOptions
 from fifoq.receipt import Receipt
 from fifoq.stats import QueueStats, collect, watch
 from store import FifoqError, ItemTooLarge, Key
@@ -40,6 +40,11 @@ SMALL_BYTES: Final = 4096
 """Records up to this size are counted only when the window closes."""
 BATCH_BYTES_MAX: Final = 56 << 20
 """What one `put_many` may hold: it is one frame."""
+REAP_RECORDS: Final = 4096
+REAP_BYTES: Final = 512 << 10
+"""Puts that follow each other without a turn of the loop have this much written at once."""
+COUNT_AFTER: Final = 1024
+"""Small records are counted in bytes when this many came, or with the first of a turn."""
 _DROPPED: Final = 0
 _DRAINING: Final = 1
 AT_ONCE: Final = 2
@@ -61,6 +66,7 @@ class Queue(Line, Generic[T]):
         "_fast",
         "_level",
         "_lost",
+        "_new_future",
         "_pop",
         "_pressed",
         "_putters",
@@ -68,9 +74,9 @@ class Queue(Line, Generic[T]):
         "_state",
         "_takers",
         "_trouble",
+        "close_store",
         "leasing",
         "options",
-        "owner",
         "totals",
     )
 
@@ -95,6 +101,7 @@ class Queue(Line, Generic[T]):
         self._codec = codec
         self._append = self.tail.append
         self._pop = self.ready.popleft
+        self._new_future = committer.loop.create_future
         self._takers: deque[asyncio.Future[None]] = deque()
         self._putters: deque[asyncio.Future[None]] = deque()
         self._shutdown = 0
@@ -102,12 +109,12 @@ class Queue(Line, Generic[T]):
         self._pressed = False
         self._trouble: FifoqError | None = None
         self._bytes = genesis.queue_bytes
-        self.owner: contextlib.AbstractAsyncContextManager[object] | None = None
+        self.close_store: Callable[[float | None], Awaitable[None]] | None = None
         self.leasing = Leases(self, committer, dict(state.attempts))
         self._use(options)
 
     def _use(self, options: QueueOptions) -> None:
-        self.put_limit = self.take_limit = 0
+        self.close_windows()
         self.options = options
         self._level = LEVELS[options.durability]
         self._fast = self._level == MEMORY and options.max_bytes is None
@@ -142,6 +149,26 @@ class Queue(Line, Generic[T]):
             self.next = counter + 1
             self._append(item)  # type: ignore[arg-type]
             return Key(counter, self.put_time)
+        if (
+            counter < self.strong_limit
+            and type(item) is bytes
+            and not options
+            and len(item) <= SMALL_BYTES  # type: ignore[arg-type]
+        ):
+            self.next = counter + 1
+            self._append(item)  # type: ignore[arg-type]
+            self.strong_upto = counter
+            self.bias -= 1
+            self.hidden += 1
+            moment = self.put_time
+            waiter = Waiter(self._new_future(), self, first=counter, count=1)
+            self._committer.waiters.append(waiter)
+            try:
+                await waiter.future
+            except BaseException:
+                self.take_back(waiter)
+                raise
+            return Key(counter, moment)
         payload, headers, level = self._prepare(item, **options)
         size = len(payload) + COLUMN_BYTES
         while not self._admits(1, size):
@@ -250,8 +277,11 @@ class Queue(Line, Generic[T]):
             raise QueueClosed(f"queue {self.name!r} takes no more records; it was shut down.")
         now = time.time_ns()
         self.look(now)
-        committer.waiting_bytes += self.count_tail()
-        committer.reap()
+        uncounted = len(self.tail) - self.tail_counted
+        if uncounted >= COUNT_AFTER or self.window <= WINDOW_MIN:
+            committer.waiting_bytes += self.count_tail()
+        if len(self.tail) >= REAP_RECORDS or self.tail_bytes >= REAP_BYTES:
+            committer.reap()
         if committer.refused is not None and self._level == MEMORY:
             raise committer.refused
         options = self.options
@@ -351,7 +381,8 @@ class Queue(Line, Generic[T]):
         committer = self._committer
         if self.options.max_bytes is not None:
             self._bytes += sum(map(len, payloads))
-        committer.waiting_bytes += self.count_tail()
+        if level > MEMORY or len(payloads) > 1 or len(payloads[0]) > SMALL_BYTES:
+            committer.waiting_bytes += self.count_tail()
         self._touch()
         if level == MEMORY:
             if self._takers and not self.strong_upto:
@@ -379,12 +410,8 @@ class Queue(Line, Generic[T]):
         count, options = self.window, self.options
         if len(self.tail) < options.buffer_size:
             count = min(count, options.buffer_size - len(self.tail))
-        if options.maxsize is not None:
-            count = min(count, options.maxsize - self._depth())
-        if options.pressure_high is not None:
-            count = min(count, options.pressure_high - self._depth())
         self._append = self.tail.append
-        self.open_puts(count)
+        self.open_puts(min(count, self._room_left()))
         self._committer.open_window(self)
 
     def _waiter(self, first: int, count: int, level: int) -> Waiter:
@@ -394,15 +421,38 @@ class Queue(Line, Generic[T]):
 
     async def _committed(self, first: int, count: int, level: int) -> None:
         waiter = self._waiter(first, count, level)
+        if count == 1 and level == self._level:
+            self._open_strong_puts()
         try:
             await waiter.future
         except BaseException:
             self.take_back(waiter)
             raise
 
+    def _open_strong_puts(self) -> None:
+        """Let the next few puts of this turn share the frame of this one without a look."""
+        options = self.options
+        if options.max_bytes is not None or self.strong_upto != self.next - 1:
+            return
+        self._append = self.tail.append
+        self.strong_limit = self.next + min(WINDOW_MAX, self._room_left())
+        self._committer.open_window(self)
+
+    def _room_left(self) -> int:
+        """How many records may come before a limit must be looked at."""
+        options, room = self.options, WINDOW_MAX
+        if options.maxsize is not None:
+            room = min(room, options.maxsize - self._depth())
+        if options.pressure_high is not None:
+            room = min(room, options.pressure_high - self._depth())
+        return room
+
     def take_back(self, waiter: Waiter) -> bool:
         """Withdraw what was put if it is not sealed yet; returns whether it was."""
-        if waiter.count and waiter.future.cancelled() and self.withdraw(waiter.first, waiter.count):
+        if not (waiter.count and waiter.future.cancelled()):
+            return False
+        self._committer.waiting_bytes += self.count_tail()
+        if self.withdraw(waiter.first, waiter.count):
             waiter.count = 0
             self.records_went()
             return True
@@ -521,7 +571,6 @@ class Queue(Line, Generic[T]):
         committer.require_usable()
         now = time.time_ns()
         self.look(now)
-        committer.reap()
         if self._shutdown == AT_ONCE:
             raise QueueClosed(f"queue {self.name!r} was shut down.")
         if self.delays is not None:
@@ -645,11 +694,8 @@ class Queue(Line, Generic[T]):
 
     async def flush(self) -> None:
         """Make everything put, taken and acked so far durable."""
-        committer = self._committer
-        committer.require_usable()
-        waiter = Waiter(committer.loop.create_future())
-        committer.wait(waiter, SYNC)
-        await waiter.future
+        self._committer.require_usable()
+        await self._committer.flush()
 
     def lease(
         self,
@@ -742,7 +788,7 @@ class Queue(Line, Generic[T]):
 
         What is in the queue stays there for the next open.
         """
-        self.put_limit = self.take_limit = 0
+        self.close_windows()
         self._shutdown = max(self._shutdown, AT_ONCE if immediate else _DRAINING)
         _wake_all(self._putters)
         _wake_all(self._takers)
@@ -757,12 +803,12 @@ class Queue(Line, Generic[T]):
 
     async def close(self, timeout: float | None = None) -> None:
         """Make everything durable and close the store if this queue opened it. Twice is fine."""
-        if self.owner is not None:
-            await self.owner.close(timeout)  # type: ignore[attr-defined]
+        if self.close_store is not None:
+            await self.close_store(timeout)
 
     def store_closed(self) -> None:
-        """The store is gone: everybody who waits must know."""
-        self.put_limit = self.take_limit = 0
+        self.close_windows()
+        self.leasing.stop()
         _wake_all(self._putters)
         _wake_all(self._takers)
 

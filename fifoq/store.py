@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import warnings
 from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar, overload
 
+from actors import ActorSystem
 from fifoq.codec import Codec, read_kept
 from fifoq.committer import Committer
-from fifoq.jobs import Waiter
-from fifoq.options import STORE_OPTION_NAMES, SYNC, QueueOptions, StoreOptions
+from fifoq.options import STORE_OPTION_NAMES, QueueOptions, StoreOptions
+from fifoq.owner import Chores, Owner, close, sync, tidy
 from fifoq.queue import Queue
 from fifoq.readonly import ReadOnlyStore, open_read_only
 from fifoq.writer import Runner, Writer
-from store import ForkError, Log, Quarantine, open_log
+from store import Log, Quarantine, open_log
 from store.files import Clock, Files
 from store.opening import Recover
 
@@ -51,9 +54,10 @@ class Opening(Generic[R]):
 class Store:
     """An open store. Its queues share one log, one commit and one sync."""
 
-    def __init__(self, path: str, committer: Committer) -> None:
+    def __init__(self, path: str, committer: Committer, system: ActorSystem) -> None:
         self.path = path
         self._committer = committer
+        self._system = system
         self._queues: dict[str, Queue[Any]] = {}
         self._closing: asyncio.Task[None] | None = None
 
@@ -108,9 +112,7 @@ class Store:
     async def flush(self) -> None:
         """Make everything that was put, taken and acked in any queue durable."""
         self._committer.require_usable()
-        waiter = Waiter(self._committer.loop.create_future())
-        self._committer.wait(waiter, SYNC)
-        await waiter.future
+        await self._committer.flush()
 
     async def close(self, timeout: float | None = None) -> None:
         """Make everything durable, leave a clean end, let the directory go. Twice is fine.
@@ -124,29 +126,10 @@ class Store:
             await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        committer = self._committer
-        if committer.closed:
-            return
-        try:
-            if committer.failure is None:
-                await self.flush()
-        finally:
-            committer.closed = True
-            committer.cancel_timers()
-            for queue in self._queues.values():
-                queue.store_closed()
-                queue.leasing.stop()
-            await self._let_go()
-
-    async def _let_go(self) -> None:
-        committer = self._committer
-        log, runner = committer.log, committer.runner
-        try:
-            if log is not None and not isinstance(committer.failure, ForkError):
-                await committer.finish(Log.close)
-        finally:
-            if runner is not None:
-                runner.stop()
+        await self._system.stop(None)
+        error, self._committer.close_error = self._committer.close_error, None
+        if error is not None:
+            raise error
 
     async def __aenter__(self) -> Store:
         return self
@@ -231,14 +214,23 @@ async def _open_store(
         )
 
     committer.runner = make_runner(loop, committer.pump, os.path.basename(path) or path)
+    chores = Chores(close)
+    committer.on_sync_due = partial(chores.give, sync)
+    committer.on_idle = partial(chores.give, tidy)
+    system = await ActorSystem().start()
     try:
-        log = await committer.start(open_the_log)
+        await system.spawn(Owner, committer, open_the_log, name="owner", mailbox=chores)
     except BaseException:
-        committer.abandon()
+        if committer.log is None and not isinstance(sys.exception(), asyncio.CancelledError):
+            committer.stop()
+        # Its task must end in this loop, but nobody has to wait for that.
+        _ending.add(task := asyncio.ensure_future(system.stop(0)))
+        task.add_done_callback(_ending.discard)
         raise
-    assert isinstance(log, Log)
-    committer.own(log)
-    return Store(path, committer)
+    return Store(path, committer, system)
+
+
+_ending: set[asyncio.Future[int]] = set()
 
 
 @overload
@@ -273,7 +265,7 @@ def open(
         except BaseException:
             await store.close()
             raise
-        opened.owner = store
+        opened.close_store = store.close
         return opened  # type: ignore[no-any-return]
 
     return Opening(open_it)

@@ -1,9 +1,10 @@
 """The writer: a thread that runs one job at a time, so that the loop never waits for a disk.
 
-A job is handed over and its end reported by a file descriptor each way, which costs less than a
-lock and a call into the loop. A thread that comes back from the kernel needs the interpreter lock,
-and a loop that is busy in short turns gives it away only for moments too short to be caught: a
-sync could take seconds. So while a job is under way the loop's thread stands aside now and then.
+A job is handed over by a lock, which does not give the interpreter lock away, so that the loop's
+thread goes on at once; its end is reported by a file descriptor, which costs less than a call into
+the loop. A thread that comes back from the kernel needs the interpreter lock, and a loop that is
+busy in short turns gives it away only for moments too short to be caught: a sync could take
+seconds. So while a job is under way the loop's thread stands aside now and then.
 """
 
 from __future__ import annotations
@@ -53,12 +54,9 @@ class Writer:
         self.finished = False
         self.outcome: object = None
         self.error: BaseException | None = None
-        self._go = _Signal()
-        try:
-            self._end = _Signal()
-        except BaseException:
-            self._go.close()
-            raise
+        self._go = threading.Lock()
+        self._go.acquire()
+        self._end = _Signal()
         # A daemon: a program that forgets to close its queues must still be able to end.
         self._thread = threading.Thread(target=self._run, name=f"fifoq {name}", daemon=True)
         loop.add_reader(self._end.reader, self._ended)
@@ -68,7 +66,7 @@ class Writer:
         self._job = job
         self.finished = False
         self._jobs_started += 1
-        self._go.give()
+        self._go.release()
         if self._aside is None:
             self._stand_aside_later()
 
@@ -81,10 +79,11 @@ class Writer:
         if not self._loop.is_closed():
             self._loop.remove_reader(self._end.reader)
         self._job = None
-        self._go.give()
+        if self._go.locked():
+            self._go.release()
 
     def _run(self) -> None:
-        wait, tell = self._go.wait, self._end.give
+        wait, tell = self._go.acquire, self._end.give
         while True:
             wait()
             job = self._job
@@ -96,7 +95,6 @@ class Writer:
             tell()
             if self._stopped:
                 break
-        self._go.close()
         self._end.close()
 
     def _do(self, job: Job) -> None:
@@ -125,7 +123,7 @@ class Writer:
 
 
 class _Signal:
-    """Wakes one waiting thread or loop. An eventfd, or a pipe where there is none."""
+    """Wakes the loop. An eventfd, or a pipe where there is none."""
 
     def __init__(self) -> None:
         if hasattr(os, "eventfd"):

@@ -76,6 +76,7 @@ RECORD_WEIGHT: Final = 16
 """What a record weighs beside its payload when live bytes are estimated."""
 
 _HEADER = struct.Struct("<BBHIIIQQ")
+_I32_MAX: Final = 2**31 - 1
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 BLOCK_HEADER_BYTES: Final = _HEADER.size
@@ -123,17 +124,21 @@ def encode_records(
     payload. The caller has checked sizes: the block must fit into a frame.
     """
     count = len(payloads)
-    payload = b"".join(payloads)
-    payload_bytes = len(payload)
+    if item_bytes is None:
+        lengths = list(map(len, payloads))
+        payloads = [b"".join(payloads)]
+        payload_bytes = len(payloads[0])
+    else:
+        payload_bytes = item_bytes * count
     if payload_bytes > BODY_BYTES_MAX:
         raise ItemTooLarge(
             f"a commit of {payload_bytes} bytes is over the limit of {BODY_BYTES_MAX}, columns and "
             f"metadata included. Nothing was stored. Put fewer or smaller records at once."
         )
-    if item_bytes is not None and payload_bytes == item_bytes * count:
-        offsets = _even_offsets(count, item_bytes)
+    if item_bytes is None:
+        offsets = _end_offsets(lengths, payload_bytes)
     else:
-        offsets = _end_offsets(list(map(len, payloads)), payload_bytes)
+        offsets = _even_offsets(item_bytes, count)
     parts: list[Buffer] = [b"", offsets, _PADS[len(offsets) % 8]]
     if time_runs is not None:
         width = _add_time_runs(parts, time, time_runs)
@@ -144,11 +149,16 @@ def encode_records(
         for bit in sorted(columns):
             detail |= bit
             _add_column(parts, bit, columns[bit])
-    parts.append(payload)
+    size = BLOCK_HEADER_BYTES + sum(map(len, parts)) + payload_bytes + -payload_bytes % 8
+    parts += payloads
     parts.append(_PADS[payload_bytes % 8])
-    size = BLOCK_HEADER_BYTES + sum(map(len, parts))
     parts[0] = _HEADER.pack(kind, width, queue, detail, count, size, first, time)
     return parts, payload_bytes
+
+
+def block_bytes(parts: Sequence[Buffer]) -> int:
+    """Size of an encoded block, as its header says it."""
+    return int(_HEADER.unpack(parts[0])[5])
 
 
 def encode_removed(
@@ -190,15 +200,19 @@ def _end_offsets(lengths: list[int], total: int) -> bytes:
     if total != (count * first if even else sum(lengths)):
         raise TypeError("a payload is a view of items larger than a byte; cast it to bytes")
     if even:
-        return _even_offsets(count, first)
+        return _even_offsets(first, count)
     return struct.pack(f"<{count + 1}i", 0, *accumulate(lengths))
 
 
+def _even_offsets(length: int, count: int) -> bytes:
+    return _offsets_of(length, count.bit_length())[: 4 * (count + 1)]
+
+
 @lru_cache(maxsize=64)
-def _even_offsets(count: int, length: int) -> bytes:
-    if not length:
-        return bytes(4 * (count + 1))
-    return array("i", range(0, length * count + 1, length)).tobytes()
+def _offsets_of(length: int, bits: int) -> bytes:
+    """Multiples of a length, enough for counts of that many bits, as far as they fit."""
+    most = min(length << bits, _I32_MAX) + 1
+    return array("i", range(0, most, length)).tobytes() if length else bytes(4 << bits)
 
 
 def _add_times(parts: list[Buffer], time: int, times: Sequence[int] | None) -> int:

@@ -5,7 +5,7 @@
 
 The body is JSON, readable with any pager; genesis is in it under the seed's names. Two copies
 are overwritten in turn, so one of them is always whole. A file may be longer than its body: the
-rest is space held for the time when the disk is full.
+rest is space held for the time when the disk is full, as much as removals in any order can need.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from store.checksum import CRC32C, check_function
 from store.errors import DamageError, FormatError
 from store.frames import ENDIAN_MARK, FORMAT_VERSION, zlib_or_crc32c_matches
 from store.genesis import GenesisView
+from store.packing import unpack
 
 CHECKPOINT_MAGIC: Final = b"FIFOQCHK"
 CHECKPOINT_NAMES: Final = ("checkpoint.a", "checkpoint.b")
@@ -63,6 +64,7 @@ class QueueEntry(msgspec.Struct, rename="camel"):
     retained: bool
     spans: list[SpanEntry]
     removed: list[tuple[int, int]]
+    packed: list[tuple[int, bytes]]
     attempts: list[tuple[int, int]]
 
 
@@ -76,12 +78,19 @@ class StateEntry(msgspec.Struct, array_like=True, gc=False):
 
 
 class UnloggedEntry(msgspec.Struct, array_like=True, gc=False):
-    """A removal that only checkpoints hold, because the disk was full."""
+    """Where removals are that only checkpoints hold, because the disk was full.
+
+    They are among the removed counters first..last of the queue. `record_count` of them weighed
+    `weight`; reason and time are those of the newest.
+    """
 
     queue: str
     reason: int
     time: int
-    ranges: list[tuple[int, int, int]]
+    first: int
+    last: int
+    record_count: int
+    weight: int
 
 
 class Checkpoint(msgspec.Struct, rename="camel"):
@@ -122,6 +131,15 @@ def encode_checkpoint(checkpoint: Checkpoint, store_id: bytes) -> bytes:
     return head + struct.pack("<I4x", check(head, 0)) + body
 
 
+def removed_bytes(checkpoint: Checkpoint) -> int:
+    """How much of the body the removed counters of all queues are."""
+    return sum(
+        len(msgspec.json.encode(queue.removed)) + len(msgspec.json.encode(queue.packed))
+        for queue in checkpoint.queues
+        if queue.removed or queue.packed
+    )
+
+
 def body_bytes(header: bytes) -> int:
     """Length of the body behind a header. DamageError or FormatError if it is not sound."""
     return int(_unpack(header)[3])
@@ -137,8 +155,12 @@ def decode_checkpoint(data: bytes) -> tuple[bytes, Checkpoint]:
         raise DamageError(CHECKPOINT_HEADER_BYTES, "checkpoint body checksum does not match")
     try:
         checkpoint = _decoder.decode(body)
+        for queue in checkpoint.queues:
+            queue.removed, queue.packed = list(unpack(queue.removed, queue.packed)), []
     except (ValueError, RecursionError) as error:
         raise DamageError(CHECKPOINT_HEADER_BYTES, f"body does not decode: {error}") from None
+    except DamageError as error:
+        raise DamageError(CHECKPOINT_HEADER_BYTES, error.reason) from None
     if checkpoint.number != number:
         raise DamageError(CHECKPOINT_HEADER_BYTES, "body and header have different numbers")
     return store_id, checkpoint

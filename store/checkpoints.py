@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from store.checkpoint import CHECKPOINT_NAMES, Checkpoint, encode_checkpoint
+from store.checkpoint import CHECKPOINT_NAMES
 from store.directory import SPACE_ERRNOS, Directory, sync_file, write_all
 from store.files import Handle
 from store.segment import let_go
@@ -32,35 +32,38 @@ class Checkpoints:
         return CHECKPOINT_NAMES[1 if self._newest == CHECKPOINT_NAMES[0] else 0]
 
     def room(self) -> int:
-        """Bytes that the copy which is next can take without any new space."""
-        return self._directory.files.size(self._open(self._next))
+        """Bytes that either copy can take without any new space."""
+        files = self._directory.files
+        return min(files.size(self._open(name)) for name in CHECKPOINT_NAMES)
 
-    def write(self, checkpoint: Checkpoint, store_id: bytes) -> None:
-        """Overwrite the older copy; durable on return. An OSError leaves the newer one as it is.
+    def write(self, number: int, data: bytes, *, needed: int = 0) -> None:
+        """Overwrite the older copy with checkpoint `number`; durable on return.
 
-        DurabilityError if a sync fails.
+        An OSError leaves the newer one as it is. `needed` is how large a checkpoint may become on
+        a full disk: the copy holds room for that unless there is no space. DurabilityError if a
+        sync fails.
         """
         files = self._directory.files
         name = self._next
         handle = self._open(name)
-        data = encode_checkpoint(checkpoint, store_id)
         size = len(data)
         write_all(files, handle, data, 0)
-        self._hold_room(handle, size)
+        self._hold_room(handle, size, needed)
         sync_file(files, handle, f"{self._directory.path}/{name}")
         self._newest = name
-        self.number = checkpoint.number
+        self.number = number
         self.size = size
 
-    def _hold_room(self, handle: Handle, size: int) -> None:
+    def _hold_room(self, handle: Handle, size: int, needed: int) -> None:
         """Keep space behind the body, for the time when there is none to be had."""
         files = self._directory.files
         held = files.size(handle)
         room = max(self._room, SLACK_BYTES)
-        if held - size >= room // 2:
+        if held >= max(size + room // 2, needed):
             return
+        wanted = max(size + size // 2 + room, needed + needed // 8)
         try:
-            write_all(files, handle, bytes(size + size // 2 + room - held), held)
+            write_all(files, handle, bytes(wanted - held), held)
         except OSError as error:
             if error.errno not in SPACE_ERRNOS:
                 raise

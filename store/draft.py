@@ -7,18 +7,23 @@ the current one. Dropping a draft, or failing to commit it, changes nothing.
 from __future__ import annotations
 
 import copy
+import operator
 import struct
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+import msgspec
+
 from store.blocks import (
+    BLOCK_HEADER_BYTES,
     COUNTERS,
     MOVED,
     OPTIONAL_COLUMNS,
     RECORDS,
     TAKEN,
     Column,
+    block_bytes,
     encode_leases,
     encode_records,
     encode_removed,
@@ -33,18 +38,32 @@ from store.frames import BLOCK_COUNT_MAX, BODY_BYTES_MAX
 from store.genesis import Genesis
 from store.index import SegmentIndex
 from store.keys import COUNTER_MAX
-from store.ranges import RangeSet
+from store.packing import BITMAP_BYTES, RANGE_JSON, READABLE_RANGES
+from store.ranges import CHUNK_BITS, RangeSet
 from store.state import QueueState, State
 
 GENESIS_BYTES_MAX = 1 << 10
 """Room that is kept for each genesis entry, configuration aside."""
 
+RANGE_BYTES = 24
+REPEAT_BYTES = GENESIS_BYTES_MAX + BLOCK_HEADER_BYTES
+REPEATED_RANGES_MAX = 8192
+"""How many ranges of unlogged removals one commit repeats; the next one goes on with the rest."""
+
 # What a draft can add to the JSON of a checkpoint, where numbers have up to 20 digits.
 GENESIS_GROWTH = 320
+QUEUE_GROWTH = 2300
+"""A queue that is new, what is held for every queue included."""
+UNLOGGED_GROWTH = 240
 RANGE_GROWTH = 128
 LEASE_GROWTH = 48
-JSON_GROWTH = 6
-"""Of one byte: a control character is written with six."""
+STATE_GROWTH = 80
+RECORD_GROWTH = 6
+CHUNK_GROWTH = 128
+SPAN_GROWTH = 130
+RESTORED_GROWTH = CHUNK_GROWTH + RANGE_JSON + RECORD_GROWTH
+QUEUE_HELD = GENESIS_GROWTH + UNLOGGED_GROWTH + SPAN_GROWTH + 2 * CHUNK_GROWTH
+"""Held for each queue once and for all, so that known queues need not be counted again."""
 
 
 _NOT_A_LIST = (bytes, bytearray, memoryview, str)
@@ -118,6 +137,20 @@ class _Remove(NamedTuple):
     time: int
 
 
+class Repeat(NamedTuple):
+    """A removal that takes effect no more, but gets its place in the log."""
+
+    queue: QueueState
+    ranges: Sequence[tuple[int, int, int]]
+    reason: int
+    time: int
+
+    @property
+    def size(self) -> int:
+        """Bytes that it needs in a frame, at the most."""
+        return REPEAT_BYTES + RANGE_BYTES * len(self.ranges)
+
+
 class _Move(NamedTuple):
     queue: QueueState
     counters: Sequence[int]
@@ -140,10 +173,13 @@ class Draft:
 
     __slots__ = (
         "_effects",
+        "_repeats",
         "_state",
         "block_count",
+        "body_bytes",
         "committed",
         "frees_segment",
+        "growth",
         "holds_records",
         "now",
         "only_drains",
@@ -157,10 +193,14 @@ class Draft:
         self._state = state
         self.now = now
         self.parts: list[Buffer] = []
+        self.body_bytes = 0
+        """Of all blocks; `size` is what they and their metadata may come to."""
         self.block_count = 0
         self.committed = False
         self.size = 0
         self.holds_records = False
+        self.growth = 0
+        """Bytes of checkpoint that must be held for what it adds, at the most. Removals have it."""
         self.only_drains = True
         """It only takes away, or gives back what was taken: it may use the reserve."""
         self.frees_segment = False
@@ -169,6 +209,7 @@ class Draft:
         """It holds nothing that a checkpoint does not: on a full disk one can stand for it."""
         self.plans: dict[str, Plan] = {}
         self._effects: list[_Put | _Remove | _Move | _Lease | _States] = []
+        self._repeats: Sequence[Repeat] = ()
 
     def put(
         self,
@@ -234,11 +275,13 @@ class Draft:
         plan.puts.append((first, last, weight))
         self.holds_records = True
         self._needs_space()
+        skips = first > genesis.next_counter
         genesis.next_counter = last + 1
         genesis.queue_bytes += payload_bytes
         genesis.total_put_count += count
         genesis.last_put_time = last_time
         self._effects.append(_Put(queue, first, count, weight, time, last_time))
+        self.growth += _put_growth(first, count, skips=skips)
         _resize(genesis, count, self.now)
         return first
 
@@ -306,33 +349,68 @@ class Draft:
                     f"once; a store is used by one thread at a time."
                 )
 
-    def repeat_removal(self, queue: QueueState, entry: UnloggedEntry) -> None:
-        """Log a removal that took effect while the disk was full, before this draft was begun."""
-        plan = self._plan(queue)
-        parts = encode_removed(entry.ranges, queue=plan.index, time=entry.time, reason=entry.reason)
-        self._add(parts)
+    def unrepeated(self) -> list[Repeat]:
+        """Unlogged removals that fit into this commit, the lowest of each queue first.
+
+        What is left stays unlogged. Counters that were logged before may be among them.
+        """
+        repeats: list[Repeat] = []
+        left = BODY_BYTES_MAX - self.size
+        limit = REPEATED_RANGES_MAX
+        for entry in self._state.unlogged.values():
+            left -= REPEAT_BYTES
+            fits = min(limit, left // RANGE_BYTES)
+            if fits <= 0 or self.block_count + len(repeats) == BLOCK_COUNT_MAX:
+                break
+            queue = self._state.queues[entry.queue]
+            average = entry.weight // max(entry.record_count, 1)
+            ranges = [
+                (first, last, min(average * (last - first + 1), entry.weight))
+                for first, last in queue.not_live(entry.first, entry.last, fits)
+            ]
+            repeats.append(Repeat(queue, ranges, entry.reason, entry.time))
+            limit -= len(ranges)
+            left -= RANGE_BYTES * len(ranges)
+        return repeats
+
+    def repeat(self, repeats: Sequence[Repeat]) -> None:
+        """Log removals that took effect on a full disk before this draft was begun."""
+        before: list[Buffer] = []
+        for queue, ranges, reason, time in repeats:
+            plan = self._plan(queue)
+            parts = encode_removed(ranges, queue=plan.index, time=time, reason=reason)
+            size = block_bytes(parts)
+            self._room(size)
+            self.body_bytes += size
+            self.block_count += 1
+            before += parts
         # In front of the draft's own blocks: one of them may restore what was removed then.
-        self.parts = parts + self.parts[: -len(parts)]
+        self.parts = before + self.parts
+        self._repeats = repeats
 
     def removals(self) -> list[UnloggedEntry]:
         """What the draft removes, for a checkpoint to remember until the log can hold it."""
         return [
-            UnloggedEntry(effect.queue.name, effect.reason, effect.time, list(effect.ranges))
+            UnloggedEntry(
+                effect.queue.name,
+                effect.reason,
+                effect.time,
+                min(first for first, _, _ in effect.ranges),
+                max(last for _, last, _ in effect.ranges),
+                sum(last - first + 1 for first, last, _ in effect.ranges),
+                sum(weight for _, _, weight in effect.ranges),
+            )
             for effect in self._effects
             if isinstance(effect, _Remove)
         ]
 
-    def checkpoint_growth(self) -> int:
-        """Bytes by which a checkpoint can grow, at the most, when the draft is applied."""
-        growth = 0
-        for plan in self.plans.values():
-            growth += GENESIS_GROWTH + JSON_GROWTH * len(plan.genesis.configuration or b"")
-        for effect in self._effects:
-            if isinstance(effect, _Remove):
-                growth += RANGE_GROWTH * len(effect.ranges)
-            elif isinstance(effect, _Lease):
-                growth += LEASE_GROWTH * len(effect.counters)
-        return growth
+    def removal_growth(self) -> int:
+        """Bytes by which a checkpoint can grow, at the most, for what the draft removes."""
+        ranges = sum(len(effect.ranges) for effect in self._effects if isinstance(effect, _Remove))
+        # As soon as the ranges are few they are a list again, which is longer.
+        readable = RANGE_JSON * READABLE_RANGES
+        each = GENESIS_GROWTH + UNLOGGED_GROWTH + readable
+        return RANGE_GROWTH * ranges + each * len(self.plans)
 
     def move(
         self,
@@ -372,6 +450,7 @@ class Draft:
         self._effects.append(_Move(queue, counters, weights, times[0]))
         self.only_removes = False
         restored = [counter for counter in counters if not plan.is_live(counter)]
+        self.growth += 2 * SPAN_GROWTH + RESTORED_GROWTH * len(restored)
         if not restored:
             self._needs_space()
         else:
@@ -424,6 +503,8 @@ class Draft:
             raise _unencodable(error) from None
         self._add(parts)
         self._effects.append(_Lease(queue, counters, attempts))
+        known = queue.attempts
+        self.growth += LEASE_GROWTH * sum(counter not in known for counter in counters)
 
     def set_states(self, entries: Sequence[tuple[str, bytes | None]]) -> None:
         """Set newest values by name; None deletes."""
@@ -436,6 +517,10 @@ class Draft:
         self._add(encode_state(entries, time=self.now))
         self._needs_space()
         self._effects.append(_States(entries))
+        known = self._state.states
+        for name, _ in entries:
+            if name not in known:
+                self.growth += STATE_GROWTH + len(msgspec.json.encode(name))
 
     def configure(self, queue: QueueState, configuration: bytes) -> None:
         """Keep `configuration`, UTF-8 text, with the queue's genesis."""
@@ -443,10 +528,13 @@ class Draft:
         plan = self._plan(queue)
         self._room(len(configuration))
         plan.genesis.configuration = configuration
+        if configuration != queue.configuration:
+            self.growth += len(msgspec.json.encode(configuration.decode()))
         self._needs_space()
 
     def reserve(self, queue: QueueState, upto: int) -> None:
         """Once this is durable, counters up to there may be shown before their records are."""
+        upto = operator.index(upto)
         genesis = self._plan(queue).genesis
         genesis.reserved_upto = max(genesis.reserved_upto, min(upto, COUNTER_MAX))
         self._needs_space()
@@ -470,6 +558,9 @@ class Draft:
     def apply(self, segment: int, offset: int, index: SegmentIndex | None) -> None:
         """Carry the draft, now written at that place, into the state and the tail's index."""
         state = self._state
+        for repeat in self._repeats:
+            for first, last, weight in repeat.ranges:
+                state.remove(repeat.queue, first, last, weight)
         for effect in self._effects:
             if isinstance(effect, _Put):
                 queue, first, count, weight, time, last_time = effect
@@ -505,13 +596,17 @@ class Draft:
         if plan is None:
             plan = self.plans[queue.name] = Plan(queue, len(self.plans))
             self._room(GENESIS_BYTES_MAX)
+            if not queue.genesis_segment:
+                self.growth += QUEUE_GROWTH
         return plan
 
     def _add(self, parts: list[Buffer]) -> None:
-        self._room(sum(map(len, parts)))
+        size = block_bytes(parts)
+        self._room(size)
         if self.block_count == BLOCK_COUNT_MAX:
             raise ItemTooLarge(f"a commit holds at most {BLOCK_COUNT_MAX} blocks; split it")
         self.parts += parts
+        self.body_bytes += size
         self.block_count += 1
 
     def _room(self, size: int) -> None:
@@ -554,6 +649,13 @@ def _resize(genesis: Genesis, change: int, now: int) -> None:
         genesis.low_water_mark, genesis.low_water_time = size, now
 
 
+def _put_growth(first: int, count: int, *, skips: bool) -> int:
+    """Of the space to hold, since removals of these records may come in any order."""
+    chunks = ((first + count - 1) >> CHUNK_BITS) - ((first - 1) >> CHUNK_BITS) + skips
+    packed = min(RECORD_GROWTH * count, 2 * BITMAP_BYTES * (chunks + 1))
+    return packed + RANGE_JSON * min(count, READABLE_RANGES) + CHUNK_GROWTH * chunks
+
+
 def _clamped(times: Sequence[int], floor: int) -> Sequence[int]:
     if times[0] >= floor and all(a <= b for a, b in pairwise(times)):
         return times
@@ -576,19 +678,28 @@ def _clamped_runs(
     return clamped
 
 
-def joined(unlogged: list[UnloggedEntry], more: list[UnloggedEntry]) -> list[UnloggedEntry]:
-    """Removals and more of them, as few entries and ranges as hold them all.
+def joined(
+    unlogged: dict[str, UnloggedEntry], more: list[UnloggedEntry]
+) -> dict[str, UnloggedEntry]:
+    """Removals and more of them, one entry for each queue.
 
-    Taking record by record from a full disk must not let the checkpoint grow by each of them.
+    Removing record by record from a full disk must not let the checkpoint grow by each of them.
     """
-    entries = {(entry.queue, entry.reason): entry for entry in unlogged}
+    entries = dict(unlogged)
     for entry in more:
-        before = entries.get((entry.queue, entry.reason))
-        ranges = sorted([*(before.ranges if before is not None else ()), *entry.ranges])
-        entries[entry.queue, entry.reason] = UnloggedEntry(
-            entry.queue, entry.reason, entry.time, merged(ranges)
-        )
-    return list(entries.values())
+        before = entries.get(entry.queue)
+        if before is not None:
+            entry = UnloggedEntry(
+                entry.queue,
+                entry.reason,
+                entry.time,
+                min(before.first, entry.first),
+                max(before.last, entry.last),
+                before.record_count + entry.record_count,
+                before.weight + entry.weight,
+            )
+        entries[entry.queue] = entry
+    return entries
 
 
 def merged(ranges: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:

@@ -142,6 +142,8 @@ class Log:
         self.since_checkpoint = 0
         self.last_sync_seconds = 0.0
         self.retry_rotation_at = 0
+        self._needed = self._held = 0
+        """What checkpoints may need, estimated from above, and what they hold for it."""
         self.spoiled: set[int] = set()
         """Segments that upkeep cannot read; they stay as they are."""
         self.doomed = list(recovered.leftovers)
@@ -236,16 +238,13 @@ class Log:
         draft.check_current(self.state)
         if not sync:
             sync = self._cover_counters(draft)
-        for entry in self.state.unlogged:
-            draft.repeat_removal(self.state.queues[entry.queue], entry)
+        if self.state.unlogged:
+            self._repeat_removals(draft)
         for plan in draft.plans.values():
             plan.finish()
         genesis = encode_genesis([plan.genesis for plan in draft.plans.values()])
-        size = frame_bytes(sum(map(len, draft.parts)) + len(genesis))
-        if upkeep.rotation_due(self, size) and (
-            self.sequence >= self.retry_rotation_at or not draft.only_removes
-        ):
-            self._rotate_or_stay()
+        size = frame_bytes(draft.body_bytes + len(genesis))
+        self._rotate_if_due(draft, size)
         room = self._make_room(size, reserve=draft.only_drains, last=draft.frees_segment)
         if not room and not draft.only_removes and upkeep.drained(self):
             # What fills the disk may be our own: records in the tail that were all taken.
@@ -253,6 +252,8 @@ class Log:
             self._keep_house()
             room = self._make_room(size, reserve=draft.only_drains, last=draft.frees_segment)
         if room:
+            if draft.growth:
+                self._hold_for(draft.growth)
             self._append(draft, genesis)
             if sync:
                 self.sync_tail()
@@ -265,6 +266,42 @@ class Log:
             self._commit_in_place(draft)
         draft.committed = True
         return self.sequence
+
+    def _rotate_if_due(self, draft: Draft, size: int) -> None:
+        if upkeep.rotation_due(self, size) and (
+            self.sequence >= self.retry_rotation_at or not draft.only_removes
+        ):
+            self._rotate_or_stay()
+
+    def _repeat_removals(self, draft: Draft) -> None:
+        """Let the commit repeat removals that only checkpoints hold, if there is space for them."""
+        repeats = draft.unrepeated()
+        size = frame_bytes(draft.size + sum(repeat.size for repeat in repeats))
+        self._rotate_if_due(draft, size)
+        if self._make_room(size, reserve=False):
+            draft.repeat(repeats)
+
+    def _hold_for(self, growth: int) -> None:
+        """See to it that checkpoints have room for whatever is removed after the commit.
+
+        DiskFull: there is no space for that, and nothing may be added that could not be removed.
+        """
+        self._needed += growth
+        if self._needed <= self._held:
+            return
+        with self.sorting_errors():
+            self._held = self.checkpoints.room()
+            self._needed = upkeep.needed_bytes(self, growth)
+            if self._needed > self._held:
+                upkeep.write_checkpoint(self, growth=growth)
+                upkeep.write_checkpoint(self, growth=growth)
+                self._held = self.checkpoints.room()
+        if self._needed > self._held:
+            self._needed = self._held
+            raise DiskFull(
+                f"{self.path}: no space to hold for the removal of what would be added. Nothing of "
+                f"it was stored. Takes and acks still work; free some space and try again."
+            )
 
     def _cover_counters(self, draft: Draft) -> bool:
         """Reserve counters ahead where a commit without a sync would show uncovered ones."""
@@ -281,6 +318,9 @@ class Log:
         frame, checksum = self._encode(
             draft.parts, genesis, draft.block_count, sequence, self.checksum
         )
+        # Before it is written: a payload that is not as long as its draft was told would hide
+        # everything behind it.
+        assert len(frame) == frame_bytes(draft.body_bytes + len(genesis))
         status = self.status
         offset = self._write(frame)
         tail = self.tail
@@ -295,7 +335,6 @@ class Log:
             index.length = tail.length
         for plan in draft.plans.values():
             self._covering.add(plan.queue)
-        self.state.unlogged.clear()
         self.since_checkpoint += len(frame)
         self._sealed = False
         self.sequence, self.checksum = sequence, checksum
@@ -351,7 +390,7 @@ class Log:
         """Commit removals on a full disk by overwriting a checkpoint copy, which needs no space."""
         with self.sorting_errors():
             room = self.checkpoints.room()
-        if upkeep.checkpoint_bytes(self) + draft.checkpoint_growth() > room:
+        if not self._fits_in_place(draft, room):
             raise DiskFull(
                 f"{self.path}: the disk is full, and so is the space held for removals. Nothing "
                 f"was changed. Free some space and try again."
@@ -367,6 +406,17 @@ class Log:
         except OSError as error:
             raise sync_error(self.path, error) from error
         self.status = status
+
+    def _fits_in_place(self, draft: Draft, room: int) -> bool:
+        """Whether removals fit into a checkpoint, which is certain if room for them was held.
+
+        Leases may use only what removals can never need.
+        """
+        if upkeep.needed_bytes(self, draft.growth) <= room:
+            return True
+        # No room was held, perhaps since the store was full already when it came here.
+        growth = draft.removal_growth()
+        return not draft.growth and upkeep.checkpoint_bytes(self) + growth <= room
 
     @_in_turn
     def flush(self) -> None:

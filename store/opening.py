@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from store import upkeep
 from store.check import check_store
-from store.checkpoint import CHECKPOINT_NAMES, Checkpoint
+from store.checkpoint import CHECKPOINT_NAMES, Checkpoint, encode_checkpoint
 from store.checkpoints import Checkpoints
 from store.checksum import CRC32C
 from store.directory import Directory, FilePath, access_error, path_text
@@ -141,7 +141,7 @@ def _create(directory: Directory, clock: Clock) -> Recovered:
     )
     checkpoints = Checkpoints(directory, 0, None)
     try:
-        checkpoints.write(checkpoint, header.store_id)
+        checkpoints.write(checkpoint.number, encode_checkpoint(checkpoint, header.store_id))
     finally:
         checkpoints.close()
     end = Position(1, SEGMENT_HEADER_BYTES, 0, 0)

@@ -52,8 +52,6 @@ def apply_frame(state: State, segment: int, frame: Frame, index: SegmentIndex | 
                 _apply_states(state, segment, frame.offset, block)
         for entry in entries:
             _apply_genesis(state, segment, entry)
-        # The first frame behind a checkpoint repeats what only the checkpoint held.
-        state.unlogged.clear()
     except DamageError as error:
         raise DamageError(frame.offset, f"frame {header.sequence}: {error.reason}") from None
     if holds_records:

@@ -25,6 +25,7 @@ from store.checkpoint import (
     UnloggedEntry,
 )
 from store.genesis import Genesis, GenesisView
+from store.packing import json_bytes_max, pack
 from store.ranges import RangeSet
 
 GENESIS_WEIGHT: Final = 128
@@ -156,7 +157,24 @@ class QueueState:
                 return floor
             floor = last
 
+    def not_live_from(self, counter: int) -> int | None:
+        """The lowest removed counter that is not below `counter`."""
+        return counter if counter <= self.genesis.floor else self.removed.next_from(counter)
+
+    def not_live(self, first: int, last: int, limit: int) -> list[tuple[int, int]]:
+        """The lowest `limit` ranges of removed counters within first..last."""
+        floor = self.genesis.floor
+        below = [(first, min(floor, last))] if first <= floor else []
+        above = self.removed.inside(max(first, floor + 1), last, limit - len(below))
+        return below + above
+
+    def removed_bytes_max(self) -> int:
+        """What its removed counters can need in a checkpoint, whatever is removed next."""
+        genesis = self.genesis
+        return json_bytes_max(self.removed, genesis.queue_size, genesis.floor, genesis.next_counter)
+
     def entry(self) -> QueueEntry:
+        removed, packed = pack(self.removed)
         return QueueEntry(
             name=self.name,
             genesis=GenesisView.of(self.genesis, self.configuration),
@@ -164,7 +182,8 @@ class QueueState:
             configuration_segment=self.configuration_segment,
             retained=self.retained,
             spans=self.spans,
-            removed=list(self.removed),
+            removed=removed,
+            packed=packed,
             attempts=sorted(self.attempts.items()),
         )
 
@@ -191,7 +210,7 @@ class State:
         self.segments: dict[int, SegmentState] = {}
         self.states: dict[str, StateEntry] = {}
         self.damage: list[tuple[int, int, int]] = []
-        self.unlogged: list[UnloggedEntry] = []
+        self.unlogged: dict[str, UnloggedEntry] = {}
         self.emptied: set[int] = set()
         """Segments that may have become dead since somebody looked."""
 
@@ -242,6 +261,7 @@ class State:
     def remove(self, queue: QueueState, first: int, last: int, weight: int) -> int:
         """Counters first..last are no longer live; returns how many of them were."""
         newly_total = 0
+        whole = range(first, last + 1)
         at = queue.span_index(first)
         remaining = last - first + 1
         while first <= last and at < len(queue.spans) and queue.spans[at].first <= last:
@@ -264,7 +284,22 @@ class State:
             at += 1
         if first <= last:
             self._remove_counters(queue, first, last)
+        if self.unlogged:
+            self._note_logged(queue, whole)
         return newly_total
+
+    def _note_logged(self, queue: QueueState, removed: range) -> None:
+        """A block holds this removal now. Unlogged ones are repeated from the lowest on."""
+        entry = self.unlogged.get(queue.name)
+        if entry is None:
+            return
+        start = queue.not_live_from(entry.first)
+        if start in removed:
+            start = queue.not_live_from(removed.stop)
+        if start is None or start > entry.last:
+            del self.unlogged[queue.name]
+        else:
+            entry.first = start
 
     def _remove_counters(self, queue: QueueState, first: int, last: int) -> int:
         genesis = queue.genesis
@@ -314,6 +349,8 @@ class State:
         place.record_weight += weight
         place.live_count += len(counters)
         place.live_weight += weight
+        if self.unlogged:
+            self._note_logged(queue, range(0))
 
     def _skip_unknown(self, queue: QueueState, counters: Sequence[int]) -> None:
         """Counters between moved ones that this state never saw are not live."""
@@ -441,7 +478,9 @@ class State:
         self.queues = {entry.name: QueueState.of(entry) for entry in checkpoint.queues}
         self.states = checkpoint.states
         self.damage = list(checkpoint.damage)
-        self.unlogged = list(checkpoint.unlogged)
+        self.unlogged = {entry.queue: entry for entry in checkpoint.unlogged}
+        for entry in checkpoint.unlogged:
+            self._note_logged(self.queue(entry.queue), range(0))
         for queue in self.queues.values():
             self._add_meta(queue.genesis_segment, 1, GENESIS_WEIGHT)
             if queue.configuration is not None:
@@ -451,8 +490,8 @@ class State:
                 if place is not None:
                     place.live_count += span.live
                     place.live_weight += span.weight
-        for entry in self.states.values():
-            self._add_meta(entry.segment, 1, entry.weight)
+        for found in self.states.values():
+            self._add_meta(found.segment, 1, found.weight)
         # Reclaiming may have been put off, and what was retained may no longer be.
         self.emptied = {n for n, segment in self.segments.items() if not segment.live_count}
 

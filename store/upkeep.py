@@ -11,10 +11,10 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from store.blocks import COUNTERS, Column, RecordBlock
-from store.checkpoint import Checkpoint, encode_checkpoint
+from store.checkpoint import Checkpoint, encode_checkpoint, removed_bytes
 from store.checksum import CRC32C
 from store.directory import SPACE_ERRNOS
-from store.draft import Draft
+from store.draft import QUEUE_HELD, Draft
 from store.errors import AccessError, CorruptionError, DiskFull, FifoqError
 from store.frames import SEGMENT_HEADER_BYTES, SegmentHeader
 from store.segment import index_name, segment_name
@@ -32,6 +32,8 @@ CARRY_BYTES: Final = 4 << 20
 """About how much of a segment's newest entries one commit carries forward."""
 UNSYNCED_FACTOR: Final = 32
 """How much longer a checkpoint is put off while commits are not synced."""
+DIGITS_HELD: Final = 256
+"""Held for numbers of the checkpoint itself and of its segments."""
 _NANOSECONDS: Final = 1_000_000_000
 
 
@@ -146,11 +148,16 @@ def write_index(log: Log, number: int) -> None:
 # Checkpoints.
 
 
-def write_checkpoint(log: Log, *, clean: bool = False) -> None:
-    """Make the log durable and write its state; then unlink what nothing needs any more."""
+def write_checkpoint(log: Log, *, clean: bool = False, growth: int = 0) -> None:
+    """Make the log durable and write its state; then unlink what nothing needs any more.
+
+    Room is held for all removals, `growth` more bytes of it if so much is to be added.
+    """
     log.sync_tail()
     checkpoint = _snapshot(log, clean=clean)
-    log.checkpoints.write(checkpoint, log.store_id)
+    data = encode_checkpoint(checkpoint, log.store_id)
+    needed = _needed(log, checkpoint, len(data)) + _fixed(log) + growth
+    log.checkpoints.write(checkpoint.number, data, needed=needed)
     log.since_checkpoint = 0
     logger.debug("checkpoint number=%d sequence=%d", checkpoint.number, checkpoint.sequence)
     while log.doomed:
@@ -168,6 +175,26 @@ def checkpoint_bytes(log: Log) -> int:
     return len(encode_checkpoint(_snapshot(log, clean=False), log.store_id))
 
 
+def needed_bytes(log: Log, growth: int = 0) -> int:
+    """What a checkpoint may need after removals in any order.
+
+    With `growth`, what must be held before so much is added, so that it is enough for ever.
+    """
+    checkpoint = _snapshot(log, clean=False)
+    needed = _needed(log, checkpoint, len(encode_checkpoint(checkpoint, log.store_id)))
+    return needed + _fixed(log) + growth if growth else needed
+
+
+def _needed(log: Log, checkpoint: Checkpoint, size: int) -> int:
+    removed_max = sum(queue.removed_bytes_max() for queue in log.state.queues.values())
+    return size - removed_bytes(checkpoint) + removed_max
+
+
+def _fixed(log: Log) -> int:
+    """For numbers that get longer, and the like."""
+    return DIGITS_HELD + QUEUE_HELD * len(log.state.queues)
+
+
 def _snapshot(log: Log, *, clean: bool) -> Checkpoint:
     state = log.state
     return Checkpoint(
@@ -182,7 +209,7 @@ def _snapshot(log: Log, *, clean: bool) -> Checkpoint:
         queues=[queue.entry() for queue in state.queues.values() if queue.genesis_segment],
         states=state.states,
         damage=state.damage,
-        unlogged=state.unlogged,
+        unlogged=list(state.unlogged.values()),
     )
 
 

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+import actors
 import store
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 GUARANTEES = (ROOT / "docs/reference/guarantees.md").read_text()
 REFERENCE = (ROOT / "docs/reference/store.md").read_text()
+ACTORS_REFERENCE = (ROOT / "docs/reference/actors.md").read_text()
 CLAUSES = [f"C{number}" for number in range(1, 15)]
 
 
@@ -74,3 +76,25 @@ def test_the_methods_that_the_reference_names_are_there() -> None:
         methods = set(re.findall(r"`(\w+)(?:\(\))?`", row)) - {"Log"}
         assert methods
         assert [name for name in methods if not hasattr(getattr(store, owner), name)] == []
+
+
+def test_the_actors_reference_lists_every_public_name_once_and_no_other() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|", ACTORS_REFERENCE, re.MULTILINE)
+    assert sorted(rows) == sorted(actors.__all__)
+
+
+@pytest.mark.parametrize("owner", ["ActorSystem", "Actor", "Ref", "Context", "Batch", "Reply"])
+def test_the_actors_reference_names_every_method_and_no_other(owner: str) -> None:
+    (row,) = re.findall(rf"^\| `{owner}` \| (.+) \|$", ACTORS_REFERENCE, re.MULTILINE)
+    said = set(re.findall(r"`(\w+)\(\)`", row))
+    public = {
+        name
+        for name, value in vars(getattr(actors, owner)).items()
+        if callable(value) and not name.startswith("_")
+    }
+    assert said == public
+
+
+def test_the_example_that_the_actors_reference_links_is_run() -> None:
+    assert "../../examples/actors_in_memory.py" in ACTORS_REFERENCE
+    assert (ROOT / "tests/actors/test_example.py").is_file()

@@ -25,6 +25,8 @@ READER: Final = "tests/store/test_reader.py"
 CHECK: Final = "tests/store/test_check.py"
 STATE: Final = "tests/store/test_state.py"
 FULL_DISK: Final = "tests/store/test_full_disk.py"
+DRAFT: Final = "tests/store/test_draft.py"
+PACKING: Final = "tests/store/test_packing.py"
 
 BATTERY: Final = (
     HOLES,
@@ -272,16 +274,37 @@ SPACE: Final = (
     Mutant(
         "a removal overwrites a checkpoint that it may not fit",
         "log",
-        "draft.checkpoint_growth() > room:",
-        "draft.checkpoint_growth() < 0:",
+        "        if not self._fits_in_place(draft, room):\n",
+        "        if room < 0:\n",
         (HOLES,),
     ),
     Mutant(
         "checkpoints have no space to grow on a full disk",
         "checkpoints",
-        "        self._hold_room(handle, size)\n",
+        "        self._hold_room(handle, size, needed)\n",
         "",
         (FULL_DISK,),
+    ),
+    Mutant(
+        "no room is held for removals in any order",
+        "log",
+        "                self._hold_for(draft.growth)\n",
+        "                pass\n",
+        (FULL_DISK,),
+    ),
+    Mutant(
+        "a removal elsewhere passes for one that was repeated",
+        "state",
+        "        if start in removed:\n",
+        "        if removed:\n",
+        (FULL_DISK, DRAFT),
+    ),
+    Mutant(
+        "a chunk that changed is not packed anew",
+        "ranges",
+        "                    packed.pop(chunk, None)\n",
+        "                    pass\n",
+        (FULL_DISK, PACKING),
     ),
     Mutant(
         "a new store has one checkpoint copy",
@@ -293,7 +316,7 @@ SPACE: Final = (
     Mutant(
         "removals that only a checkpoint holds are never logged",
         "log",
-        "            draft.repeat_removal(self.state.queues[entry.queue], entry)\n",
+        "            draft.repeat(repeats)\n",
         "            pass\n",
         (HOLES,),
     ),
@@ -488,10 +511,10 @@ UPKEEP: Final = (
     Mutant(
         "a segment is unlinked before the checkpoint that does not need it is durable",
         "upkeep",
-        "    log.checkpoints.write(checkpoint, log.store_id)\n",
+        "    log.checkpoints.write(checkpoint.number, data, needed=needed)\n",
         "    for number in log.doomed:\n"
         "        log.directory.remove(segment_name(number))\n"
-        "    log.checkpoints.write(checkpoint, log.store_id)\n",
+        "    log.checkpoints.write(checkpoint.number, data, needed=needed)\n",
         (CHAINS,),
     ),
     Mutant(

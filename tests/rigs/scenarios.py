@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from random import Random
 
 from store import (
     AccessError,
@@ -29,6 +30,7 @@ from store import (
     StoreFailed,
     open_log,
 )
+from store.blocks import records_weight
 from tests.rigs import mounts
 from tests.rigs.trees import open_files, snapshot
 
@@ -116,6 +118,27 @@ def full_tmpfs(directory: Path) -> None:
     mounts.mount_tmpfs(directory, mounts.MIB)
     stays_full_and_drains(directory)
     refills_after_draining(directory)
+
+
+def acks_in_random_order(directory: Path) -> None:
+    """A few thousand records on a disk that is full, acked one by one to the last."""
+    mounts.mount_tmpfs(directory, mounts.MIB)
+    with open_log(str(directory / "store"), options=OPTIONS) as log:
+        counters = list(log.put("orders", [b"small"] * 3000))
+        ballast = os.open(directory / "ballast", os.O_CREAT | os.O_WRONLY)
+        fill(ballast)
+        Random(7).shuffle(counters)
+        in_place = 0
+        for counter in counters:
+            draft, sequence = log.draft(), log.sequence
+            draft.remove(log.queue("orders"), [(counter, counter, records_weight(5, 1))])
+            log.commit(draft)
+            in_place += log.sequence == sequence
+        assert in_place > 1000, in_place
+        assert log.take("orders") == []
+        os.close(ballast)
+        os.unlink(directory / "ballast")
+        log.put("orders", [b"again"])
 
 
 def full_ext4(directory: Path) -> None:

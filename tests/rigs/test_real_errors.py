@@ -34,6 +34,10 @@ def test_a_full_disk_refuses_puts_drains_to_empty_and_takes_puts_again_when_ther
     play_with_mounts(disk, tmp_path, not_run)
 
 
+def test_acks_in_random_order_empty_a_disk_that_is_full(tmp_path: Path, not_run: NotRun) -> None:
+    play_with_mounts("acks_in_random_order", tmp_path, not_run)
+
+
 def test_a_read_only_disk_is_refused_and_nothing_changes(tmp_path: Path, not_run: NotRun) -> None:
     play_with_mounts("read_only", tmp_path, not_run)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+import msgspec
 import pytest
 
 from store.checkpoint import (
@@ -18,6 +19,7 @@ from store.checkpoint import (
     body_bytes,
     decode_checkpoint,
     encode_checkpoint,
+    removed_bytes,
 )
 from store.checksum import CRC32C, check_function
 from store.errors import DamageError, FormatError
@@ -43,12 +45,13 @@ CHECKPOINT = Checkpoint(
             retained=True,
             spans=[SpanEntry(1, 3, 2, 2, 99, False)],
             removed=[(2, 2)],
+            packed=[],
             attempts=[(3, 1)],
         )
     ],
     states={"timer/ä": StateEntry(2, 80, 30, True), "gone": StateEntry(2, 80, 4, False)},
     damage=[(1, 80, 160)],
-    unlogged=[UnloggedEntry("orders", 1, 5, [(2, 2, 33)])],
+    unlogged=[UnloggedEntry("orders", 1, 5, 2, 2, 1, 33)],
 )
 DATA = encode_checkpoint(CHECKPOINT, STORE_ID)
 
@@ -134,3 +137,31 @@ def test_a_body_that_makes_no_sense_is_damage(body: bytes) -> None:
 def test_a_body_with_another_number_than_its_header_is_damage() -> None:
     with pytest.raises(DamageError, match="different numbers"):
         decode_checkpoint(resealed(BODY.replace(b'"number":9', b'"number":8')))
+
+
+def with_packed(packed: list[tuple[int, bytes]]) -> bytes:
+    queue = msgspec.structs.replace(CHECKPOINT.queues[0], packed=packed)
+    return encode_checkpoint(msgspec.structs.replace(CHECKPOINT, queues=[queue]), STORE_ID)
+
+
+def test_packed_counters_are_ranges_again_when_read() -> None:
+    _, checkpoint = decode_checkpoint(with_packed([(0, bytes([4, 0, 6, 0])), (1, b"\1\0\1\0")]))
+    assert checkpoint.queues[0].removed == [(2, 2), (4, 6), (65537, 65537)]
+    assert checkpoint.queues[0].packed == []
+
+
+def test_packed_counters_that_make_no_sense_are_damage() -> None:
+    with pytest.raises(DamageError, match="a piece of 1 bytes") as caught:
+        decode_checkpoint(with_packed([(0, b"?")]))
+    assert caught.value.offset == CHECKPOINT_HEADER_BYTES
+
+
+def test_the_share_of_removed_counters_is_what_the_body_lacks_without_them() -> None:
+    packed = [(0, bytes([4, 0, 6, 0]))]
+    queue = msgspec.structs.replace(CHECKPOINT.queues[0], packed=packed)
+    bare = msgspec.structs.replace(queue, removed=[], packed=[])
+    full = msgspec.structs.replace(CHECKPOINT, queues=[queue, bare])
+    empty = msgspec.structs.replace(CHECKPOINT, queues=[bare, bare])
+    difference = len(encode_checkpoint(full, STORE_ID)) - len(encode_checkpoint(empty, STORE_ID))
+    assert removed_bytes(full) == difference + len("[][]")
+    assert removed_bytes(empty) == 0

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from store import DurabilityError, Log, Status
-from store.checkpoint import CHECKPOINT_HEADER_BYTES, decode_checkpoint
+from store.checkpoint import decode_checkpoint
 from store.checkpoints import SLACK_BYTES
 from store.files import Handle
 from tests.store.conftest import PATH, OpenStore
@@ -85,12 +85,21 @@ def test_a_copy_has_room_to_grow_and_is_overwritten_in_place(log: Log, files: Si
 
 
 def test_a_copy_that_outgrew_its_room_gets_half_as_much_again(log: Log, files: SimFiles) -> None:
-    for number in range(30):
-        log.put(f"queue-{number}", [b"a"])
-    log.checkpoint()
-    size = log.checkpoints.size
-    assert size > SLACK_BYTES + CHECKPOINT_HEADER_BYTES
-    assert len(files.content(f"{PATH}/checkpoint.a")) == size + size // 2 + SLACK_BYTES
+    log.checkpoints.write(9, b"x" * 10_000)
+    assert sizes(files) == [15_000 + SLACK_BYTES, sizes(files)[1]]
+
+
+def test_a_copy_holds_what_removals_may_need_and_an_eighth_more(log: Log, files: SimFiles) -> None:
+    log.checkpoints.write(9, b"x" * 10_000, needed=80_000)
+    log.checkpoints.write(10, b"x" * 10_000, needed=81_000)
+    assert sizes(files) == [90_000, 91_125]
+    log.checkpoints.write(11, b"x" * 11_000, needed=90_000)
+    assert sizes(files) == [90_000, 91_125]
+    assert log.checkpoints.room() == 90_000
+
+
+def sizes(files: SimFiles) -> list[int]:
+    return [len(files.content(f"{PATH}/{name}")) for name in NAMES]
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
@@ -99,6 +108,8 @@ def test_room_that_cannot_be_held_is_done_without_unless_the_disk_fails(
 ) -> None:
     for number in range(30):
         log.put(f"queue-{number}", [b"a"])
+    for name in NAMES:
+        files.truncate(log.checkpoints._open(name), log.checkpoints.size)
 
     def fail(index: int, name: str, args: tuple[object, ...]) -> None:
         if name == "pwrite" and isinstance(args[1], bytes) and not any(args[1]):

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from store import LogOptions, open_log
+from store import draft as draft_module
 from store.blocks import ACKED, EXPIRED, RecordBlock, block_headers, decode_block, records_weight
 from store.checkpoint import Checkpoint, UnloggedEntry, encode_checkpoint
 from store.draft import GENESIS_BYTES_MAX, Draft, joined, merged
@@ -180,8 +181,8 @@ def test_removals_are_remembered_with_reason_and_time(state: State, queue: Queue
     draft.remove(queue, [(1, 1, 17)], reason=ACKED)
     draft.remove(queue, [(2, 2, 17)], reason=EXPIRED, time=70)
     assert draft.removals() == [
-        UnloggedEntry("orders", ACKED, 100, [(1, 1, 17)]),
-        UnloggedEntry("orders", EXPIRED, 70, [(2, 2, 17)]),
+        UnloggedEntry("orders", ACKED, 100, 1, 1, 1, 17),
+        UnloggedEntry("orders", EXPIRED, 70, 2, 2, 1, 17),
     ]
 
 
@@ -216,7 +217,7 @@ def checkpoint_bytes(state: State) -> int:
         queues=[found.entry() for found in state.queues.values() if found.genesis_segment],
         states=state.states,
         damage=[],
-        unlogged=state.unlogged,
+        unlogged=list(state.unlogged.values()),
     )
     return len(encode_checkpoint(checkpoint, bytes(16)))
 
@@ -225,7 +226,7 @@ def test_a_checkpoint_grows_no_more_than_the_draft_says(state: State, queue: Que
     draft = Draft(state, 2**62)
     draft.put(queue, [b"x"] * 200, first=2**62)
     draft.configure(queue, b"{}")
-    assert draft.checkpoint_growth() > 0
+    assert draft.growth > 0
     applied(draft)
     random = Random(4)
     for _ in range(100):
@@ -237,7 +238,7 @@ def test_a_checkpoint_grows_no_more_than_the_draft_says(state: State, queue: Que
         draft.remove(queue, merged([(c, c, 2**62) for c in chosen[1:] or chosen]))
         if random.random() < 0.2:
             draft.configure(queue, random.choice([b"\x00" * 9, b'"quoted"', "ä".encode() * 40]))
-        growth = draft.checkpoint_growth()
+        growth = draft.growth + draft.removal_growth()
         unlogged = joined(state.unlogged, draft.removals())
         applied(draft)
         state.unlogged = unlogged
@@ -269,18 +270,109 @@ def test_records_are_never_moved_without_writing_them() -> None:
     assert [payload for _, payload in log.take("b")] == [b"keep"]
 
 
-def test_unlogged_removals_of_one_kind_become_one(state: State) -> None:
-    one = UnloggedEntry("a", ACKED, 5, [(1, 1, 17), (9, 9, 17)])
+def test_unlogged_removals_of_a_queue_become_one() -> None:
+    one = UnloggedEntry("a", ACKED, 5, 3, 9, 2, 34)
     more = [
-        UnloggedEntry("a", ACKED, 6, [(2, 3, 34)]),
-        UnloggedEntry("a", EXPIRED, 6, [(4, 4, 17)]),
-        UnloggedEntry("b", ACKED, 7, [(1, 1, 17)]),
+        UnloggedEntry("a", ACKED, 6, 2, 3, 2, 34),
+        UnloggedEntry("a", EXPIRED, 7, 4, 11, 1, 17),
+        UnloggedEntry("b", ACKED, 7, 1, 1, 1, 17),
     ]
-    assert joined([one], more) == [
-        UnloggedEntry("a", ACKED, 6, [(1, 3, 51), (9, 9, 17)]),
-        UnloggedEntry("a", EXPIRED, 6, [(4, 4, 17)]),
-        UnloggedEntry("b", ACKED, 7, [(1, 1, 17)]),
+    unlogged = {"a": one}
+    assert joined(unlogged, more) == {
+        "a": UnloggedEntry("a", EXPIRED, 7, 2, 11, 5, 85),
+        "b": UnloggedEntry("b", ACKED, 7, 1, 1, 1, 17),
+    }
+    assert unlogged == {"a": UnloggedEntry("a", ACKED, 5, 3, 9, 2, 34)}
+
+
+def unlogged_removals(state: State, name: str, count: int) -> UnloggedEntry:
+    """Every second of that many records is removed, and no frame says so."""
+    queue = state.queue(name)
+    draft = Draft(state, 5)
+    draft.put(queue, [b"x"] * count)
+    for counter in range(2, count + 1, 2):
+        draft.remove(queue, [(counter, counter, 17)], reason=ACKED)
+    unlogged = joined({}, draft.removals())
+    applied(draft)
+    state.unlogged |= unlogged
+    return unlogged[name]
+
+
+def test_unlogged_removals_are_repeated_in_pieces_the_lowest_first(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(draft_module, "REPEATED_RANGES_MAX", 5)
+    unlogged_removals(state, "a", 16)
+    unlogged_removals(state, "b", 6)
+    seen = []
+    while state.unlogged:
+        draft = Draft(state, 9)
+        repeats = draft.unrepeated()
+        seen.append([(found.queue.name, list(found.ranges)) for found in repeats])
+        draft.repeat(repeats)
+        assert draft.block_count == len(repeats)
+        assert draft.growth == 0
+        applied(draft)
+    assert seen == [
+        [("a", [(c, c, 17) for c in (2, 4, 6, 8, 10)])],
+        [("a", [(c, c, 17) for c in (12, 14, 16)]), ("b", [(2, 2, 17), (4, 4, 17)])],
+        [("b", [(6, 6, 17)])],
     ]
+
+
+def test_a_frame_without_room_repeats_nothing(state: State) -> None:
+    unlogged_removals(state, "a", 6)
+    for size in range(BODY_BYTES_MAX - 2000, BODY_BYTES_MAX, 8):
+        draft = Draft(state, 9)
+        draft.size = size
+        draft.repeat(draft.unrepeated())
+        assert draft.size <= BODY_BYTES_MAX
+    draft = Draft(state, 9)
+    draft.block_count = BLOCK_COUNT_MAX
+    assert draft.unrepeated() == []
+
+
+def test_what_was_restored_is_not_repeated(state: State) -> None:
+    entry = unlogged_removals(state, "a", 6)
+    queue = state.queue("a")
+    for restored, left in ((2, 4), (6, 4), (4, None)):
+        draft = Draft(state, 9)
+        draft.move(queue, [restored], [1], [b"x"])
+        applied(draft)
+        assert (entry.first if "a" in state.unlogged else None) == left
+    assert Draft(state, 9).unrepeated() == []
+
+
+def test_a_removal_elsewhere_does_not_pass_for_a_repeated_one(state: State) -> None:
+    entry = unlogged_removals(state, "a", 8)
+    queue = state.queue("a")
+    for counter, first in ((5, 2), (1, 2), (2, 4)):
+        state.remove(queue, counter, counter, 17)
+        assert entry.first == first
+    state.remove(state.queue("b"), 1, 1, 17)
+    state.remove(queue, 3, 7, 17)
+    assert entry.first == 8
+    state.remove(queue, 1, 8, 17)
+    assert not state.unlogged
+
+
+def test_a_repeated_range_weighs_no_more_than_all_of_them(state: State) -> None:
+    """Counters that were logged before may lie between: their share must not grow out of bounds."""
+    queue = state.queue("a")
+    draft = Draft(state, 5)
+    draft.put(queue, [b"x"] * 10, first=2**40)
+    draft.remove(queue, [(2**40, 2**40, 17)], reason=ACKED)
+    applied(draft)
+    state.unlogged = {"a": UnloggedEntry("a", ACKED, 5, 1, 2**40, 1, 17)}
+    (repeat,) = Draft(state, 9).unrepeated()
+    assert repeat.ranges == [(1, 2**40, 17)]
+
+
+def test_counters_to_reserve_are_whole(state: State, queue: QueueState) -> None:
+    draft = Draft(state, 100)
+    with pytest.raises(TypeError):
+        draft.reserve(queue, 7.5)  # type: ignore[arg-type]
+    assert not draft.plans
 
 
 def test_ranges_that_touch_are_joined() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
+from random import Random
 
 import pytest
 
@@ -18,12 +20,13 @@ from store import (
     Status,
     open_log,
 )
+from store import draft as draft_module
 from store.blocks import ACKED, records_weight
 from tests.support.clock import ManualClock
 from tests.support.crashes import after_process_crash, crash_points, power_images
 from tests.support.faulty import Fault, FaultyFiles
 from tests.support.figures import record
-from tests.support.ledger import Ledger, contents_of
+from tests.support.ledger import Contents, Ledger, contents_of
 from tests.support.pending import SECTOR_BYTES
 from tests.support.simfiles import SimFiles
 
@@ -69,6 +72,19 @@ class FullDisk:
                 self.put(QUEUES[index % 2], payload)
             except DiskFull:
                 break
+            index += 1
+
+    def fill_in_batches(self, count: int) -> None:
+        """Put so many small records at once until that is refused."""
+        payloads = [b"x" * self.payload_bytes] * count
+        index = 0
+        while self.log.status is Status.OPEN:
+            name = QUEUES[index % 2]
+            try:
+                counters = self.log.put(name, payloads)
+            except DiskFull:
+                break
+            self.ledger.committed(partial(_note_put, name, counters, payloads), durable=True)
             index += 1
 
     def take(self, name: str) -> bool:
@@ -123,6 +139,10 @@ class FullDisk:
             yield SimFiles.from_image(image, capacity=self.capacity)
 
 
+def _note_put(name: str, counters: range, payloads: list[bytes], contents: Contents) -> None:
+    contents.put(name, counters, payloads)
+
+
 def use_up_reserve(disk: FullDisk) -> None:
     """Take until a removal goes into a checkpoint."""
     before = -1
@@ -165,6 +185,70 @@ def test_a_full_disk_drains_when_records_are_acked_out_of_order() -> None:
             disk.ack(name, counter)
     assert not any(queue.records for queue in disk.ledger.newest.queues.values())
     disk.check()
+
+
+@pytest.mark.parametrize("order", ["alternating", "random"])
+def test_acks_in_any_order_drain_a_full_disk_to_empty(order: str) -> None:
+    """They were refused once the ranges between live records had filled the checkpoint."""
+    disk = FullDisk(capacity=40 << 10, payload_bytes=8)
+    disk.fill_in_batches(40)
+    acks = [(name, c) for name in QUEUES for c in disk.ledger.newest.queues[name].records]
+    assert len(acks) > 400
+    acks = acks[1::2] + acks[::2]
+    if order == "random":
+        Random(3).shuffle(acks)
+    for at, (name, counter) in enumerate(acks):
+        disk.ack(name, counter)
+        if at % 150 == 100:
+            disk.check()
+        if at == len(acks) // 3:
+            # And so it goes on after the end of the process, on a disk that is just as full.
+            disk.files = after_process_crash(disk.files)
+            disk.log = disk.open(disk.files)
+    assert not any(queue.records for queue in disk.ledger.newest.queues.values())
+    disk.check()
+
+
+def test_what_only_checkpoints_held_is_logged_in_pieces_when_space_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(draft_module, "REPEATED_RANGES_MAX", 7)
+    disk = FullDisk()
+    disk.fill()
+    use_up_reserve(disk)
+    for counter in list(disk.ledger.newest.queues["b"].records)[1::2]:
+        disk.ack("b", counter)
+    assert disk.log.state.unlogged
+    disk.add_space(64 << 10)
+    pieces = 0
+    while disk.log.state.unlogged:
+        disk.put("a", b"new")
+        disk.check()
+        pieces += 1
+    assert pieces > 1
+    twin = after_process_crash(disk.files)
+    for name in ("checkpoint.a", "checkpoint.b"):
+        twin.damage(f"{PATH}/{name}", 60, b"????")
+    with disk.open(twin) as log:
+        assert contents_of(log) == disk.ledger.newest
+
+
+def test_nothing_is_added_that_a_full_disk_could_not_remove() -> None:
+    """A put is refused when there is space for its frame, but none to hold for its removal."""
+    disk = FullDisk(capacity=64 << 10)
+    disk.put("a", b"first")
+    assert disk.log.tail.make_room(2000, reserve=False)
+    assert disk.files._capacity is not None
+    disk.files._capacity._sectors_max = disk.files._capacity._used
+    refusals = []
+    for number in range(20):
+        try:
+            disk.put(f"new-{number}", b"x")
+        except DiskFull as error:
+            refusals.append(str(error))
+    assert "no space to hold for the removal" in refusals[0]
+    assert disk.log.status is Status.OPEN
+    assert disk.take("a")
 
 
 def test_leases_go_on_and_states_are_refused_on_a_full_disk() -> None:

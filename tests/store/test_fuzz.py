@@ -242,6 +242,7 @@ def a_checkpoint() -> bytes:
         retained=False,
         spans=[SpanEntry(1, 3, 1, 2, 30, False)],
         removed=[(2, 2)],
+        packed=[(0, bytes([4, 0, 4, 0, 9, 0, 12, 0])), (2, bytes(9) + b"\xa5" + bytes(8182))],
         attempts=[(3, 1)],
     )
     checkpoint = Checkpoint(
@@ -256,7 +257,7 @@ def a_checkpoint() -> bytes:
         queues=[entry],
         states={"x": StateEntry(1, 80, 9, True)},
         damage=[(1, 80, 90)],
-        unlogged=[UnloggedEntry("a", 1, 2, [(1, 1, 17)])],
+        unlogged=[UnloggedEntry("a", 1, 2, 2, 9, 3, 51)],
     )
     return encode_checkpoint(checkpoint, STORE_ID)
 

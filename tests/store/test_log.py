@@ -39,6 +39,7 @@ from store.blocks import (
     records_weight,
 )
 from store.cache import OPEN_SEGMENTS_MAX
+from store.checkpoint import CHECKPOINT_NAMES
 from store.frames import BODY_BYTES_MAX
 from store.keys import COUNTER_MAX, RESERVED_COUNTERS
 from store.log import SECTOR_BYTES
@@ -737,7 +738,13 @@ def test_states_are_refused_on_a_full_disk_too(full: Log) -> None:
 
 def test_removals_that_do_not_fit_the_checkpoint_either_are_refused(full: Log) -> None:
     size = full.queue("orders").genesis.queue_size
-    # Every other record, many times over: more ranges than either place has room for.
+    # Every other record, many times over, and nothing of the room that was held is left.
+    files = full.directory.files
+    assert isinstance(files, SimFiles)
+    for name in CHECKPOINT_NAMES:
+        files.truncate(full.checkpoints._open(name), full.checkpoints.size + 100)
+    assert files._capacity is not None
+    files._capacity._sectors_max = files._capacity._used
     draft = full.draft()
     draft.remove(full.queue("orders"), [(c, c, 216) for c in range(2, size, 2)] * 30)
     with pytest.raises(DiskFull) as caught:

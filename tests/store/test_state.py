@@ -308,7 +308,7 @@ def through_checkpoint(state: State) -> State:
         queues=[queue.entry() for queue in state.queues.values() if queue.genesis_segment],
         states=state.states,
         damage=state.damage,
-        unlogged=state.unlogged,
+        unlogged=list(state.unlogged.values()),
     )
     loaded = State()
     loaded.load(decode_checkpoint(encode_checkpoint(checkpoint, bytes(16)))[1])
@@ -459,7 +459,7 @@ def test_a_removal_that_is_repeated_changes_nothing() -> None:
     assert queue.spans[0].weight == 70
 
 
-def test_the_first_frame_behind_a_checkpoint_holds_what_was_unlogged() -> None:
+def test_what_was_unlogged_is_logged_once_a_frame_holds_it() -> None:
     twins = Twins(Random(1))
     for state in (twins.owner, twins.replayed):
         queue = state.queue("a")
@@ -467,13 +467,12 @@ def test_the_first_frame_behind_a_checkpoint_holds_what_was_unlogged() -> None:
         state.set_genesis(queue, Genesis("a", next_counter=4, queue_size=3), 1)
         state.remove(queue, 1, 1, 30)
         queue.genesis.queue_size = 2
-        state.unlogged.append(UnloggedEntry("a", ACKED, 5, [(1, 1, 30)]))
+        state.unlogged["a"] = UnloggedEntry("a", ACKED, 5, 1, 1, 1, 30)
     draft = Draft(twins.owner, 6)
-    draft.repeat_removal(twins.owner.queue("a"), twins.owner.unlogged[0])
+    draft.repeat(draft.unrepeated())
     frame = twins.written(draft)
     apply_frame(twins.replayed, 1, frame, None)
-    assert twins.replayed.unlogged == []
-    twins.owner.unlogged.clear()
+    assert twins.replayed.unlogged == {}
     draft.apply(1, frame.offset, None)
     twins.owner.segments[1].length = frame.end
     assert facts(twins.replayed) == facts(twins.owner)

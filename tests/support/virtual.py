@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, TypeVarTuple, Unpack
+from typing import Any, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -47,7 +47,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self.now
 
     def run_in_executor(
-        self, executor: Any, func: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]
+        self, executor: Any, func: Callable[[*Ts], T], *args: *Ts
     ) -> asyncio.Future[T]:
         """Run it on a thread; counts as work under way."""
         self.busy += 1

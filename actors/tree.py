@@ -1,0 +1,92 @@
+"""The tree of actors below one system: who lives, under which name, and what all of them did."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import Any, TypeVar
+
+from anyio.abc import TaskGroup
+
+from actors.actor import Actor
+from actors.cell import Cell
+from actors.errors import NameTaken
+from actors.mailbox import Mailbox, MailboxOptions
+from actors.stats import SystemStats
+from actors.supervision import Supervision
+
+M = TypeVar("M")
+
+_SUMS = ("handled", "failed", "restarts", "dropped", "undelivered")
+
+
+class Tree:
+    """The living actors, by name and in the order of their spawning."""
+
+    def __init__(self, random: Random, fail: Callable[[Exception], None]) -> None:
+        self.random = random
+        self.fail = fail
+        self.cells: dict[str, Cell[Any]] = {}
+        self.past: Counter[str] = Counter()
+        self.group: TaskGroup | None = None
+        self._numbers: Counter[str] = Counter()
+
+    def make(
+        self,
+        parent: Cell[Any] | None,
+        factory: partial[Actor[M]],
+        name: str | None,
+        mailbox: MailboxOptions | Mailbox | None,
+        supervision: Supervision | None,
+    ) -> Cell[M]:
+        """Make a cell and its task, which runs from the next turn of the loop on."""
+        assert self.group is not None
+        cell = Cell(
+            self,
+            parent,
+            factory,
+            self._free_name(parent, name, factory),
+            MailboxOptions() if mailbox is None else mailbox,
+            Supervision() if supervision is None else supervision,
+        )
+        self.cells[cell.name] = cell
+        if parent is not None:
+            parent.children.append(cell)
+        self.group.start_soon(cell.run, name=f"actor {cell.name}")
+        return cell
+
+    def _free_name(
+        self, parent: Cell[Any] | None, name: str | None, factory: partial[Actor[M]]
+    ) -> str:
+        prefix = "" if parent is None else f"{parent.name}/"
+        if name is None:
+            return self._numbered(prefix + getattr(factory.func, "__name__", "actor").lower())
+        if prefix + name in self.cells:
+            raise NameTaken(prefix + name)
+        return prefix + name
+
+    def _numbered(self, kind: str) -> str:
+        while True:
+            self._numbers[kind] += 1
+            name = f"{kind}-{self._numbers[kind]}"
+            if name not in self.cells:
+                return name
+
+    def forget(self, cell: Cell[Any]) -> None:
+        """An actor has ended: its name is free, its counts stay in the sums."""
+        del self.cells[cell.name]
+        if cell.parent is not None:
+            cell.parent.children.remove(cell)
+        stats = cell.stats()
+        self.past.update({name: getattr(stats, name) for name in _SUMS})
+
+    def stats(self) -> SystemStats:
+        """What the living actors do, and the sums over all."""
+        actors = {name: cell.stats() for name, cell in self.cells.items()}
+        sums = {
+            name: self.past[name] + sum(getattr(stats, name) for stats in actors.values())
+            for name in _SUMS
+        }
+        return SystemStats(actors=actors, depth=sum(s.depth for s in actors.values()), **sums)

@@ -1,0 +1,129 @@
+"""The owner: the actor to which a store's log belongs, from opening to closing.
+
+It does what must happen in time but not in a caller's step: opening, background syncs, sealing and
+compacting a log that has gone quiet, closing. Commits do not pass through its task. The committer
+is its batching mailbox for puts and takes: callers append to it in their own step, a batch is
+closed by size, bytes, time or because somebody waits, and is handled in a callback of the loop,
+which saves two task switches for each commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from actors import Actor, Context
+from fifoq.committer import Committer
+from store import FifoqError, ForkError, Log
+
+logger = logging.getLogger("fifoq")
+
+Chore = Callable[[Committer], Awaitable[object]]
+
+
+class Chores:
+    """The owner's mailbox: what is to be done, and closing as the last thing."""
+
+    def __init__(self, last: Chore) -> None:
+        self._waiting: list[Chore] = []
+        self._last: Chore | None = last
+        self._closed = False
+        self._wake: asyncio.Future[None] | None = None
+
+    def give(self, chore: Chore) -> None:
+        self._waiting.append(chore)
+        self._awake()
+
+    async def next_batch(self) -> list[Chore] | None:
+        while not self._waiting:
+            if self._closed:
+                last, self._last = self._last, None
+                return None if last is None else [last]
+            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake
+        batch, self._waiting = self._waiting, []
+        return batch
+
+    def close(self) -> None:
+        self._closed = True
+        self._awake()
+
+    def discard(self, error: BaseException) -> int:
+        count = len(self._waiting)
+        self._waiting.clear()
+        return count
+
+    def _awake(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+
+class Owner(Actor[Chore]):
+    """Opens the log, does its chores, closes it."""
+
+    def __init__(self, committer: Committer, open_the_log: Callable[[Log], Log]) -> None:
+        self._committer = committer
+        self._open = open_the_log
+
+    async def on_start(self, ctx: Context[Chore]) -> None:
+        opening = self._committer.start(self._open)
+        try:
+            log = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            # The thread goes on opening; whatever it opens must not stay locked.
+            opening.add_done_callback(self._give_up)
+            raise
+        assert isinstance(log, Log)
+        self._committer.own(log)
+
+    def _give_up(self, opening: asyncio.Future[object]) -> None:
+        committer = self._committer
+        if opening.cancelled() or opening.exception() is not None:
+            committer.stop()
+            return
+        committer.log = opening.result()  # type: ignore[assignment]
+        committer.finish(Log.close).add_done_callback(lambda _: committer.stop())
+
+    async def on_batch(self, batch: list[Chore], ctx: Context[Chore]) -> None:
+        for chore in batch:
+            try:
+                await chore(self._committer)
+            except FifoqError as error:
+                # The committer knows; whoever calls next is told.
+                logger.warning("a chore of the store failed: %s", type(error).__name__)
+
+
+async def sync(committer: Committer) -> None:
+    """Make what was written without a sync durable."""
+    if committer.usable:
+        await committer.call(Log.flush)
+
+
+async def tidy(committer: Committer) -> None:
+    """Seal a log that has gone quiet and compact it, a step at a time."""
+    if committer.usable and await committer.call(_tidy):
+        committer.watch_idleness()
+
+
+def _tidy(log: Log) -> bool:
+    log.flush()
+    log.seal()
+    return log.compact()
+
+
+async def close(committer: Committer) -> None:
+    """Make everything durable, close the log, tell everybody."""
+    try:
+        if committer.failure is None:
+            await committer.flush()
+    except FifoqError as error:
+        committer.close_error = error
+    committer.retire()
+    try:
+        if not isinstance(committer.failure, ForkError):
+            await committer.finish(Log.close)
+    except FifoqError as error:
+        committer.close_error = committer.close_error or error
+    finally:
+        committer.stop()
