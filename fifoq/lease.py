@@ -7,12 +7,15 @@ import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+import msgspec
+
 from fifoq.codec import decode_headers
 from fifoq.errors import StaleLease
 from fifoq.jobs import Waiter
-from fifoq.line import Returned, removal_of
+from fifoq.line import Returned
 from fifoq.options import MEMORY, OS
 from store import Key
+from store.blocks import records_weight
 
 if TYPE_CHECKING:
     from fifoq.committer import Committer
@@ -26,29 +29,30 @@ EXTENDED_SECONDS_MAX: Final = 12 * 3600
 """A lease in an `async with` is extended up to here; a handler that hangs gives its record back."""
 
 
-class Delivery(Generic[T]):
+class Delivery(msgspec.Struct, Generic[T], eq=False):
     """A leased record. `ack` it when it is done, `nack` it to give it back."""
 
-    __slots__ = ("_leases", "_record", "attempt", "deadline", "item", "keeper", "key", "state")
-
-    def __init__(
-        self, leases: Leases[T], record: Returned, item: T, attempt: int, deadline: float
-    ) -> None:
-        self._leases = leases
-        self._record = record
-        self.item = item
-        self.key = Key(record.counter, record.time)
-        self.attempt = attempt
-        self.deadline = deadline
-        self.keeper: _Keeper | None = None
-        self.state = "leased"
+    _leases: Leases[T]
+    _counter: int
+    _time: int
+    _payload: bytes
+    item: T
+    attempt: int
+    deadline: float
+    _headers: bytes | None = None
+    keeper: _Keeper | None = None
+    state: str = "leased"
 
     def __repr__(self) -> str:
-        return f"<Delivery {self.key.counter} attempt={self.attempt} {self.state}>"
+        return f"<Delivery {self._counter} attempt={self.attempt} {self.state}>"
+
+    @property
+    def key(self) -> Key:
+        return Key(self._counter, self._time)
 
     @property
     def headers(self) -> dict[str, str]:
-        return decode_headers(self._record.headers)
+        return decode_headers(self._headers)
 
     async def ack(self) -> bool:
         """The record is done for good; committed at the queue's durability on return.
@@ -56,15 +60,27 @@ class Delivery(Generic[T]):
         False if it was acked before. StaleLease if the lease has ended: nothing was changed.
         Cancelled, it is applied or not, and may be repeated.
         """
-        return await self._leases.ack(self, self._record)
+        leases = self._leases
+        counter = self._counter
+        if leases.acks_pass and leases.held.get(counter) is self:
+            del leases.held[counter]
+            self.state = "acked"
+            leases.acked.append(self)
+            leases.queue.bias -= 1
+            return True
+        return await leases.ack(self)
 
     def nack(self) -> None:
         """Give the record back to its place, for another attempt. StaleLease as for `ack`."""
-        self._leases.nack(self, self._record)
+        self._leases.nack(self)
 
     def extend(self, seconds: float) -> None:
         """Let the lease end `seconds` from now. StaleLease if it has ended."""
         self._leases.extend(self, seconds)
+
+    def record(self) -> Returned:
+        """The record as it goes back to its place."""
+        return Returned(self._counter, self._time, self._payload, self._headers)
 
 
 class _Keeper:
@@ -77,34 +93,36 @@ class _Keeper:
         self.ends = ends
 
 
-class Leasing(Generic[T]):
+class Leasing(msgspec.Struct, Generic[T], eq=False):
     """What `Queue.lease` gives: await it for a Delivery, or enter it with `async with`."""
 
-    __slots__ = ("_auto_extend", "_delivery", "_leases", "_queue", "_seconds", "_timeout")
-
-    def __init__(
-        self,
-        queue: Queue[T],
-        leases: Leases[T],
-        seconds: float,
-        timeout: float | None,
-        auto_extend: bool,
-    ) -> None:
-        self._queue = queue
-        self._leases = leases
-        self._seconds = seconds
-        self._timeout = timeout
-        self._auto_extend = auto_extend
-        self._delivery: Delivery[T] | None = None
+    _queue: Queue[T]
+    _seconds: float | None
+    _timeout: float | None
+    _auto_extend: bool
+    _delivery: Delivery[T] | None = None
 
     def __await__(self) -> Generator[Any, None, Delivery[T]]:
-        return self._lease().__await__()
+        queue = self._queue
+        head = queue.head
+        if head < queue.lease_limit and self._seconds is None:
+            queue.head = queue.taken_from = head + 1
+            queue.bias += 1
+            leases = queue.leasing
+            payload: Any = queue.ready.popleft()
+            delivery = leases.held[head] = Delivery(
+                leases, head, leases.window_time, payload, payload, 1, leases.window_deadline
+            )
+            leases.given.append(head)
+            return delivery
+        return (yield from self._lease().__await__())
 
     async def _lease(self) -> Delivery[T]:
+        queue = self._queue
         if self._timeout is None:
-            return await self._leases.lease(self._seconds)
+            return await queue.leasing.lease(self._seconds)
         async with asyncio.timeout(self._timeout):
-            return await self._leases.lease(self._seconds)
+            return await queue.leasing.lease(self._seconds)
 
     async def __aenter__(self) -> Delivery[T]:
         delivery = await self.start()
@@ -121,8 +139,8 @@ class Leasing(Generic[T]):
         delivery = self._delivery
         assert delivery is not None
         if self._auto_extend:
-            ends = delivery.deadline + EXTENDED_SECONDS_MAX
-            delivery.keeper = _Keeper(self._seconds, ends)
+            seconds = self._queue.leasing.term(self._seconds)
+            delivery.keeper = _Keeper(seconds, delivery.deadline + EXTENDED_SECONDS_MAX)
 
     async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         delivery = self._delivery
@@ -139,47 +157,98 @@ class Leasing(Generic[T]):
 class Leases(Generic[T]):
     """The leases of one queue that are out."""
 
-    __slots__ = ("_attempts", "_committer", "_held", "_queue", "_timer")
+    __slots__ = (
+        "_attempts",
+        "_committer",
+        "_timer",
+        "_window_now",
+        "_window_start",
+        "acked",
+        "acks_pass",
+        "given",
+        "held",
+        "queue",
+        "window_deadline",
+        "window_time",
+    )
 
     def __init__(self, queue: Queue[T], committer: Committer, attempts: dict[int, int]) -> None:
-        self._queue = queue
+        self.queue = queue
         self._committer = committer
         self._attempts = attempts
-        self._held: dict[int, Delivery[T]] = {}
+        self.held: dict[int, Delivery[T]] = {}
+        self.given: list[int] = []
+        """Counters that were handed out since the last commit."""
+        self.acked: list[Delivery[T]] = []
+        """Deliveries that were acked since the last commit."""
+        self.acks_pass = False
+        """An ack may pass without a look, until the loop turns."""
+        self.window_time = self._window_now = 0
+        self.window_deadline = 0.0
+        self._window_start = 0
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def count(self) -> int:
-        return len(self._held)
+        return len(self.held)
 
-    async def lease(self, seconds: float) -> Delivery[T]:
+    def term(self, seconds: float | None) -> float:
+        return self.queue.options.lease_seconds if seconds is None else seconds
+
+    async def lease(self, seconds: float | None) -> Delivery[T]:
         """Hand out the oldest record; waits for one, and for the note of its attempt."""
-        queue = self._queue
-        while not queue._looks_ready():
-            await queue._wait_to_take()
+        queue = self.queue
+        while not queue.looks_ready():
+            await queue.wait_to_take()
         record = queue.claim_head()
         queue.bias += 1
         counter = record.counter
-        attempt = self._attempts.get(counter, 0) + 1
-        queue.leases[counter] = attempt
-        queue._touch()
-        if queue._level != MEMORY:
-            await self._note_attempt(record)
-        elif queue._takers and queue.has_ready():
-            queue.records_went()
-        if attempt > 1 or queue._level != MEMORY:
-            self._attempts[counter] = attempt
-        if queue.delays is not None and attempt == 1:
+        attempt = self._attempts.get(counter, 0) + 1 if self._attempts else 1
+        if attempt == 1:
             queue.note_delay(1, time.time_ns() - record.time)
-        deadline = self._committer.loop.time() + seconds
-        delivery = Delivery(self, record, queue._codec.decode(record.payload), attempt, deadline)
-        self._held[counter] = delivery
+        queue.touch()
+        if queue.level == MEMORY:
+            queue.records_went()
+        else:
+            queue.leases[counter] = attempt
+            await self._note_attempt(record)
+        deadline = self._committer.loop.time() + self.term(seconds)
+        item = queue.codec.decode(record.payload)
+        delivery = self.held[counter] = Delivery(
+            self, counter, record.time, record.payload, item, attempt, deadline, record.headers
+        )
+        if queue.level == MEMORY:
+            self._note_window()
+            self.given.append(counter)
+            self._window_start += 1
+            if seconds is None:
+                self._open_window(deadline)
         self._watch(deadline)
         return delivery
 
+    def _open_window(self, deadline: float) -> None:
+        """Let the next few leases of this turn pass without a look."""
+        queue = self.queue
+        if queue.returned or queue.headers or self._attempts or not queue.fast or queue.codec.typed:
+            return
+        self._note_window()
+        self._window_start, self._window_now = len(self.given), time.time_ns()
+        self.window_deadline = deadline
+        limit, self.window_time = queue.same_time_until(queue.head + queue.window)
+        queue.lease_limit = limit
+        self.acks_pass = not queue.has_putters
+        self._committer.open_window(queue)
+
+    def _note_window(self) -> None:
+        """Count the delays of what the last window handed out."""
+        count = len(self.given) - self._window_start
+        if count > 0:
+            self.queue.note_delay(count, self._window_now - self.window_time)
+        self._window_start = len(self.given)
+
     async def _note_attempt(self, record: Returned) -> None:
         """Write that the record is about to be handed out; if the caller leaves, it is not."""
-        committer, queue = self._committer, self._queue
+        committer, queue = self._committer, self.queue
         waiter = Waiter(committer.loop.create_future(), queue)
         committer.wait(waiter, OS)
         queue.records_went()
@@ -190,30 +259,51 @@ class Leases(Generic[T]):
             self._return(record)
             raise
 
-    async def ack(self, delivery: Delivery[T], record: Returned) -> bool:
+    async def ack(self, delivery: Delivery[T]) -> bool:
         if delivery.state == "acked":
             return False
         self._require_held(delivery)
-        queue = self._queue
-        del self._held[record.counter]
+        queue = self.queue
+        lease_limit = queue.lease_limit
+        queue.look(time.time_ns())
+        counter = delivery._counter
+        del self.held[counter]
         delivery.state = "acked"
-        self._attempts.pop(record.counter, None)
-        queue.leases.pop(record.counter, None)
-        queue.acked.append(removal_of(record))
+        self._attempts.pop(counter, None)
+        self.acked.append(delivery)
         queue.bias -= 1
-        queue._touch()
-        if queue._putters or queue._shutdown:
-            queue.records_went()
-        if queue._level != MEMORY:
-            waiter = Waiter(self._committer.loop.create_future(), queue)
-            self._committer.wait(waiter, queue._level)
-            await waiter.future
+        queue.touch()
+        queue.records_went()
+        if queue.level == MEMORY:
+            if not (self._attempts or queue.has_putters) and queue.fast:
+                # Leases do not change the size: their window may stay open beside this one.
+                self.acks_pass = True
+                queue.lease_limit = lease_limit
+                self._committer.open_window(queue)
+            return True
+        waiter = Waiter(self._committer.loop.create_future(), queue)
+        self._committer.wait(waiter, queue.level)
+        await waiter.future
         return True
 
-    def nack(self, delivery: Delivery[T], record: Returned) -> None:
+    def hand_over(self) -> None:
+        """Give what happened since the last commit to the queue's next batch."""
+        queue, held = self.queue, self.held
+        self._note_window()
+        for counter in self.given:
+            if counter in held:
+                queue.leases[counter] = held[counter].attempt
+        self.given.clear()
+        self._window_start = 0
+        for delivery in self.acked:
+            queue.leases.pop(delivery._counter, None)
+        queue.acked += removals_of(self.acked)
+        self.acked.clear()
+
+    def nack(self, delivery: Delivery[T]) -> None:
         self._require_held(delivery)
         delivery.state = "nacked"
-        self._release(delivery, record)
+        self._release(delivery)
 
     def extend(self, delivery: Delivery[T], seconds: float) -> None:
         self._require_held(delivery)
@@ -224,24 +314,27 @@ class Leases(Generic[T]):
 
     def _require_held(self, delivery: Delivery[T]) -> None:
         self._committer.require_usable()
-        if self._held.get(delivery.key.counter) is not delivery:
+        if self.held.get(delivery._counter) is not delivery:
             raise StaleLease(
-                f"queue {self._queue.name!r}: the lease of record {delivery.key.counter} has ended "
+                f"queue {self.queue.name!r}: the lease of record {delivery._counter} has ended "
                 f"({delivery.state}). Nothing was changed; the record is back in the queue or with "
                 f"somebody else. Lease it again."
             )
 
-    def _release(self, delivery: Delivery[T], record: Returned) -> None:
-        counter = record.counter
-        del self._held[counter]
-        self._attempts[counter] = delivery.attempt
-        self._return(record)
+    def _release(self, delivery: Delivery[T]) -> None:
+        del self.held[delivery._counter]
+        self._attempts[delivery._counter] = delivery.attempt
+        if self.queue.level == MEMORY:
+            # The attempt counts, however short it was.
+            self.queue.leases[delivery._counter] = delivery.attempt
+        self._return(delivery.record())
 
     def _return(self, record: Returned) -> None:
-        queue = self._queue
+        queue = self.queue
         queue.look(time.time_ns())
         queue.bias -= 1
         queue.give_back(record)
+        queue.touch()
         queue.records_came()
 
     # Leases that end.
@@ -260,12 +353,12 @@ class Leases(Generic[T]):
             return
         now = self._committer.loop.time()
         earliest: float | None = None
-        for delivery in list(self._held.values()):
+        for delivery in list(self.held.values()):
             self._end_or_extend(delivery, now)
             if delivery.state == "leased" and (earliest is None or delivery.deadline < earliest):
                 earliest = delivery.deadline
         if earliest is not None:
-            self._watch(max(earliest, now + len(self._held) * SCAN_SECONDS_PER_LEASE))
+            self._watch(max(earliest, now + len(self.held) * SCAN_SECONDS_PER_LEASE))
 
     def _end_or_extend(self, delivery: Delivery[T], now: float) -> None:
         keeper = delivery.keeper
@@ -275,9 +368,24 @@ class Leases(Generic[T]):
                 delivery.deadline = now + keeper.seconds
         elif delivery.deadline <= now:
             delivery.state = "expired"
-            self._release(delivery, delivery._record)
+            self._release(delivery)
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def removals_of(acked: list[Delivery[Any]]) -> list[tuple[int, int, int]]:
+    """Counter ranges with their weights; few, since acks mostly come in order."""
+    if not acked:
+        return []
+    first, last = acked[0]._counter, acked[-1]._counter
+    counters = [delivery._counter for delivery in acked]
+    if counters == list(range(first, last + 1)):
+        size = sum([len(delivery._payload) for delivery in acked])
+        return [(first, last, records_weight(size, len(acked)))]
+    return [
+        (counter, counter, records_weight(len(delivery._payload), 1))
+        for counter, delivery in zip(counters, acked, strict=True)
+    ]

@@ -147,6 +147,7 @@ class Line:
         "hidden",
         "high",
         "high_time",
+        "lease_limit",
         "leases",
         "looked",
         "low",
@@ -208,7 +209,7 @@ class Line:
         self.visible = next_counter - 1
         """While `strong_upto` is set: counters up to here may be taken."""
         self.head = floor + 1
-        self.take_limit = 0
+        self.take_limit = self.lease_limit = 0
         self.ready: deque[bytes] = deque()
         self.run_first = self.run_end = self.taken_from = self.head
         self.run_item_bytes: int | None = 0
@@ -241,13 +242,13 @@ class Line:
 
     def close_windows(self) -> None:
         """Send the next put and the next take down the rare path."""
-        self.put_limit = self.strong_limit = self.take_limit = 0
+        self.put_limit = self.strong_limit = self.take_limit = self.lease_limit = 0
 
     # Water marks and time.
 
     def look(self, now: int) -> None:
         """Close both windows and note the size. Comes first in every rare path."""
-        self.put_limit = self.strong_limit = self.take_limit = 0
+        self.put_limit = self.strong_limit = self.take_limit = self.lease_limit = 0
         window = self.window
         if now - self.looked < WINDOW_NS:
             self.window = window * 2 if window < WINDOW_MAX else window
@@ -490,6 +491,14 @@ class Line:
         self.head = self.taken_from = counter + 1
         time = self.run_times[_index_at(self.run_times, counter)][1]
         return Returned(counter, time, payload, self.headers.get(counter))
+
+    def same_time_until(self, limit: int) -> tuple[int, int]:
+        """Up to which counter of the run, not over `limit`, records share the head's put time."""
+        times = self.run_times
+        at = _index_at(times, self.head)
+        if at + 1 < len(times):
+            limit = min(limit, times[at + 1][0])
+        return min(limit, self.run_end), times[at][1]
 
     def give_back(self, record: Returned) -> None:
         """The record is at its place again, as if nobody had claimed it."""

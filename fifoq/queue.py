@@ -13,8 +13,8 @@ import contextlib
 import copy
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from fifoq.browse import Record, browse
 from fifoq.codec import Codec, encode_headers
@@ -24,7 +24,16 @@ from fifoq.histogram import Histogram
 from fifoq.jobs import Waiter
 from fifoq.keys import Keys
 from fifoq.lease import Leases, Leasing
-from fifoq.line import COLUMN_BYTES, WINDOW_MAX, WINDOW_MIN, Claim, Line, Returned, removal_of
+from fifoq.line import (
+    COLUMN_BYTES,
+    WINDOW_MAX,
+    WINDOW_MIN,
+    Batch,
+    Claim,
+    Line,
+    Returned,
+    removal_of,
+)
 from fifoq.options import LEVELS, MEMORY, Durability, QueueOptions
 from fifoq.receipt import Receipt
 from fifoq.stats import QueueStats, collect, watch
@@ -51,6 +60,12 @@ AT_ONCE: Final = 2
 """What `_shutdown` is after an immediate one."""
 
 
+class Closable(Protocol):
+    """What a queue needs of the store that it opened."""
+
+    async def close(self, timeout: float | None = None) -> None: ...
+
+
 class Queue(Line, Generic[T]):
     """A durable FIFO queue of one store, for the event loop that opened it.
 
@@ -61,22 +76,22 @@ class Queue(Line, Generic[T]):
         "_append",
         "_asyncio",
         "_bytes",
-        "_codec",
         "_committer",
-        "_fast",
-        "_level",
         "_lost",
         "_new_future",
         "_pop",
-        "_pressed",
         "_putters",
         "_shutdown",
         "_state",
         "_takers",
         "_trouble",
-        "close_store",
+        "codec",
+        "fast",
         "leasing",
+        "level",
         "options",
+        "owner",
+        "pressed",
         "totals",
     )
 
@@ -98,7 +113,7 @@ class Queue(Line, Generic[T]):
         self._state = state
         self._lost = genesis.total_put_count - genesis.total_take_count - genesis.queue_size
         self._committer = committer
-        self._codec = codec
+        self.codec = codec
         self._append = self.tail.append
         self._pop = self.ready.popleft
         self._new_future = committer.loop.create_future
@@ -106,18 +121,23 @@ class Queue(Line, Generic[T]):
         self._putters: deque[asyncio.Future[None]] = deque()
         self._shutdown = 0
         self._asyncio: AsyncioQueue[T] | None = None
-        self._pressed = False
+        self.pressed = False
         self._trouble: FifoqError | None = None
         self._bytes = genesis.queue_bytes
-        self.close_store: Callable[[float | None], Awaitable[None]] | None = None
+        self.owner: Closable | None = None
+        """The store, if closing the queue closes it."""
         self.leasing = Leases(self, committer, dict(state.attempts))
         self._use(options)
+
+    def look(self, now: int) -> None:
+        self.leasing.acks_pass = False
+        super().look(now)
 
     def _use(self, options: QueueOptions) -> None:
         self.close_windows()
         self.options = options
-        self._level = LEVELS[options.durability]
-        self._fast = self._level == MEMORY and options.max_bytes is None
+        self.level = LEVELS[options.durability]
+        self.fast = self.level == MEMORY and options.max_bytes is None
         if not options.statistics:
             self.delays = None
         elif self.delays is None:
@@ -234,14 +254,14 @@ class Queue(Line, Generic[T]):
         durability: Durability | None = None,
         headers: dict[str, str] | None = None,
     ) -> tuple[bytes, bytes | None, int]:
-        payload = self._codec.encode(item)
+        payload = self.codec.encode(item)
         if len(payload) > self.options.max_item_bytes:
             raise _too_large(self.name, len(payload), self.options.max_item_bytes)
         encoded = encode_headers(headers) if headers else None
         return payload, encoded, self._level_of(durability)
 
     def _prepare_many(self, items: Iterable[T]) -> tuple[Sequence[bytes], int]:
-        payloads = self._codec.encode_many(items)
+        payloads = self.codec.encode_many(items)
         if not payloads:
             return payloads, 0
         lengths = list(map(len, payloads))
@@ -258,7 +278,7 @@ class Queue(Line, Generic[T]):
 
     def _level_of(self, durability: Durability | None) -> int:
         if durability is None:
-            return self._level
+            return self.level
         try:
             return LEVELS[durability]
         except (KeyError, TypeError):
@@ -282,7 +302,7 @@ class Queue(Line, Generic[T]):
             committer.waiting_bytes += self.count_tail()
         if len(self.tail) >= REAP_RECORDS or self.tail_bytes >= REAP_BYTES:
             committer.reap()
-        if committer.refused is not None and self._level == MEMORY:
+        if committer.refused is not None and self.level == MEMORY:
             raise committer.refused
         options = self.options
         if not self._fits(count, size):
@@ -325,8 +345,8 @@ class Queue(Line, Generic[T]):
         low = self.options.pressure_floor()
         assert low is not None
         depth = self._depth()
-        self._pressed = depth > low if self._pressed else depth >= high
-        return self._pressed
+        self.pressed = depth > low if self.pressed else depth >= high
+        return self.pressed
 
     def _drop_oldest(self, count: int, size: int) -> None:
         while not self._fits(count, size) and self.has_ready():
@@ -383,18 +403,29 @@ class Queue(Line, Generic[T]):
             self._bytes += sum(map(len, payloads))
         if level > MEMORY or len(payloads) > 1 or len(payloads[0]) > SMALL_BYTES:
             committer.waiting_bytes += self.count_tail()
-        self._touch()
+        self.touch()
+        if self._putters and self._has_room():
+            # One take of many records woke one of us: the next one follows.
+            _wake_one(self._putters)
         if level == MEMORY:
             if self._takers and not self.strong_upto:
                 _wake_one(self._takers)
-            elif self._fast:
+            elif self.fast:
                 self._open_puts()
         return first, moment
+
+    def _has_room(self) -> bool:
+        maxsize, max_bytes = self.options.maxsize, self.options.max_bytes
+        return (
+            (maxsize is None or self._depth() < maxsize)
+            and (max_bytes is None or self._bytes < max_bytes)
+            and not self._under_pressure()
+        )
 
     def _fits_exactly(self, payloads: Sequence[bytes]) -> bool:
         return self._fits(len(payloads), sum(map(len, payloads)) + COLUMN_BYTES * len(payloads))
 
-    def _touch(self) -> None:
+    def touch(self) -> None:
         """Have what changed in memory written in time."""
         options, committer = self.options, self._committer
         committer.touch(self, options.flush_interval if options.auto_flush else None)
@@ -421,7 +452,7 @@ class Queue(Line, Generic[T]):
 
     async def _committed(self, first: int, count: int, level: int) -> None:
         waiter = self._waiter(first, count, level)
-        if count == 1 and level == self._level:
+        if count == 1 and level == self.level:
             self._open_strong_puts()
         try:
             await waiter.future
@@ -476,13 +507,13 @@ class Queue(Line, Generic[T]):
         return await self._take()
 
     async def _take(self) -> T:
-        while not self._looks_ready():
-            await self._wait_to_take()
-        if self._fast:
-            return self._codec.decode(self._take_in_memory())
+        while not self.looks_ready():
+            await self.wait_to_take()
+        if self.fast:
+            return self.codec.decode(self._take_in_memory())
         records = [self._claim()]
         await self._commit_removal(records)
-        return self._codec.decode(records[0].payload)
+        return self.codec.decode(records[0].payload)
 
     def take_nowait(self) -> T:
         """Remove the oldest record in memory and return it; the removal is written in time.
@@ -493,9 +524,9 @@ class Queue(Line, Generic[T]):
         if head < self.take_limit:
             self.head = head + 1
             return self._pop()  # type: ignore[return-value]
-        if not self._looks_ready():
+        if not self.looks_ready():
             raise self._not_ready()
-        return self._codec.decode(self._take_in_memory())
+        return self.codec.decode(self._take_in_memory())
 
     async def take_many(self, count: int, *, max_bytes: int | None = None) -> list[T]:
         """Remove 1 to `count` records in one commit, more than one only up to `max_bytes`.
@@ -503,14 +534,14 @@ class Queue(Line, Generic[T]):
         Waits for the first. What holds for `take` holds for all of them together.
         """
         records = await self.take_records(count, max_bytes)
-        return self._codec.decode_many([record.payload for record in records])
+        return self.codec.decode_many([record.payload for record in records])
 
     async def take_records(self, count: int, max_bytes: int | None = None) -> list[Returned]:
         """The same as `take_many`, for one who may have to `restore` them."""
         if count < 1:
             raise ValueError(f"count={count} is below 1")
-        while not self._looks_ready():
-            await self._wait_to_take()
+        while not self.looks_ready():
+            await self.wait_to_take()
         records: list[Returned] = []
         size = 0
         while len(records) < count and self.has_ready():
@@ -519,9 +550,9 @@ class Queue(Line, Generic[T]):
                 break
             records.append(self._claim())
             size += following
-        if self._level == MEMORY:
+        if self.level == MEMORY:
             self.removed += map(removal_of, records)
-            self._touch()
+            self.touch()
             self.records_went()
         else:
             await self._commit_removal(records)
@@ -529,11 +560,11 @@ class Queue(Line, Generic[T]):
 
     def take_record_nowait(self) -> Returned:
         """The same as `take_nowait`, for one who may have to `restore` it."""
-        if not self._looks_ready():
+        if not self.looks_ready():
             raise self._not_ready()
         record = self._claim()
         self.removed.append(removal_of(record))
-        self._touch()
+        self.touch()
         self.records_went()
         return record
 
@@ -557,15 +588,15 @@ class Queue(Line, Generic[T]):
 
     async def peek(self) -> T | None:
         """The oldest record, or None; nothing changes. Waits only if it must be read from disk."""
-        while not self._looks_ready():
+        while not self.looks_ready():
             if self.gap is None:
                 return None
-            await self._wait_to_take()
+            await self.wait_to_take()
         payload = self.peek_head()
         assert payload is not None
-        return self._codec.decode(payload)
+        return self.codec.decode(payload)
 
-    def _looks_ready(self) -> bool:
+    def looks_ready(self) -> bool:
         """Whether there is something to take; raises what fits if there never will be."""
         committer = self._committer
         committer.require_usable()
@@ -586,7 +617,7 @@ class Queue(Line, Generic[T]):
             raise QueueClosed(f"queue {self.name!r} was shut down and is empty.")
         return False
 
-    async def _wait_to_take(self) -> None:
+    async def wait_to_take(self) -> None:
         committer = self._committer
         if self.gap is not None and not self.chunks:
             committer.request_read(self)
@@ -603,12 +634,12 @@ class Queue(Line, Generic[T]):
         else:
             self.head += 1
             payload = self._pop()
-            if not returned and self._fast and not self._codec.typed:
+            if not (returned or self._putters) and self.fast and not self.codec.typed:
                 self.open_takes(self.window)
                 self._committer.open_window(self)
         if self.options.max_bytes is not None:
             self._bytes -= len(payload)
-        self._touch()
+        self.touch()
         self.records_went()
         return payload
 
@@ -627,7 +658,7 @@ class Queue(Line, Generic[T]):
         self.claims.append(claim)
         waiter = Waiter(committer.loop.create_future(), self, claim=claim)
         committer.touch(self, None)
-        committer.wait(waiter, self._level)
+        committer.wait(waiter, self.level)
         if self._takers and self.has_ready():
             _wake_one(self._takers)
         try:
@@ -648,6 +679,23 @@ class Queue(Line, Generic[T]):
         elif _succeeded(waiter.future):
             self.restored += claim.records
             self._committer.touch(self, 0)
+
+    @property
+    def has_putters(self) -> bool:
+        """Whether somebody must hear of an ack: putters, or takers after a shutdown."""
+        return bool(self._putters or self._shutdown)
+
+    def seal(self, *, puts: bool = True) -> Batch:
+        self.leasing.hand_over()
+        return super().seal(puts=puts)
+
+    @property
+    def dirty(self) -> bool:
+        return bool(self.leasing.given or self.leasing.acked) or super().dirty
+
+    def close_windows(self) -> None:
+        super().close_windows()
+        self.leasing.acks_pass = False
 
     # Waking.
 
@@ -709,16 +757,14 @@ class Queue(Line, Generic[T]):
         Await it for a Delivery, or use it with `async with`: acked on exit, given back on an
         exception, and extended while the block runs.
         """
-        return Leasing(
-            self, self.leasing, seconds or self.options.lease_seconds, timeout, auto_extend
-        )
+        return Leasing(self, seconds, timeout, auto_extend)
 
     def browse(self, start: int = 1) -> AsyncIterator[Record[T]]:
         """Records from counter `start` on that are not removed, in order; nothing changes.
 
         What is in memory alone is written first.
         """
-        return browse(self, self._committer, self._codec, start)
+        return browse(self, self._committer, self.codec, start)
 
     def __len__(self) -> int:
         """Records that are there: ready, leased and delayed."""
@@ -779,7 +825,7 @@ class Queue(Line, Generic[T]):
         options = self.options.changed(changes)
         self.look(time.time_ns())
         self._use(options)
-        self.configuration = self._codec.configuration(options)
+        self.configuration = self.codec.configuration(options)
         self._committer.touch(self, 0)
         self.records_went()
 
@@ -803,8 +849,8 @@ class Queue(Line, Generic[T]):
 
     async def close(self, timeout: float | None = None) -> None:
         """Make everything durable and close the store if this queue opened it. Twice is fine."""
-        if self.close_store is not None:
-            await self.close_store(timeout)
+        if self.owner is not None:
+            await self.owner.close(timeout)
 
     def store_closed(self) -> None:
         self.close_windows()

@@ -76,7 +76,7 @@ def collect(queue: Queue[Any], committer: Committer) -> QueueStats:
         delay_p95=_seconds(delays, 0.95),
         delay_p99=_seconds(delays, 0.99),
         bytes=queue.byte_count(),
-        under_pressure=queue._pressed,
+        under_pressure=queue.pressed,
         commits=committer.commit_count,
         records_per_commit=(
             committer.record_count / committer.commit_count if committer.commit_count else None

@@ -265,7 +265,7 @@ def open(
         except BaseException:
             await store.close()
             raise
-        opened.close_store = store.close
+        opened.owner = store
         return opened  # type: ignore[no-any-return]
 
     return Opening(open_it)

@@ -191,7 +191,7 @@ class Queue(Generic[T]):
         return self._decoded(records)
 
     def _decoded(self, records: list[Returned]) -> list[T]:
-        return self._queue._codec.decode_many([record.payload for record in records])
+        return self._queue.codec.decode_many([record.payload for record in records])
 
     def lease(
         self,

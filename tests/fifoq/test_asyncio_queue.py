@@ -336,6 +336,7 @@ async def test_a_putter_cancelled_right_after_it_was_let_in_can_try_again(opens:
 
 @on_each_loop
 async def test_putters_are_let_in_one_after_the_other_as_room_comes(opens: Opens) -> None:
+    """Gets that followed each other in one turn once woke the first putter alone."""
     async with opens(maxsize=2) as queue:
         async with asyncio.TaskGroup() as group:
             for number in range(4):
@@ -343,6 +344,18 @@ async def test_putters_are_let_in_one_after_the_other_as_room_comes(opens: Opens
             await until(lambda: queue.qsize() == 2)
             while queue.qsize():
                 queue.get_nowait()
+        assert queue.qsize() == 2
+
+
+@on_each_loop
+async def test_putters_are_let_in_when_many_records_are_taken_at_once(opens: Opens) -> None:
+    """A take of many records once woke one putter, and the others slept beside an empty queue."""
+    async with opens(maxsize=2) as queue:
+        async with asyncio.TaskGroup() as group:
+            for number in range(4):
+                group.create_task(queue.put(b"%d" % number))
+            await until(lambda: "size=2 _putters[2]" in repr(queue))
+            assert await queue._queue.take_many(2) == [b"0", b"1"]
         assert queue.qsize() == 2
 
 
@@ -550,6 +563,24 @@ async def test_getters_end_when_the_last_record_is_acked_after_a_shutdown(opens:
         await turns()
         assert not getter.done()
         await delivery.ack()
+        with pytest.raises(fifoq.QueueShutDown):
+            await getter
+
+
+@on_each_loop
+async def test_getters_end_when_the_last_of_many_acks_comes_after_a_shutdown(opens: Opens) -> None:
+    """Acks of one turn pass without a look, which nobody may sleep through either."""
+    async with opens() as queue:
+        deliveries = []
+        for _ in range(3):
+            queue.put_nowait(b"a")
+            deliveries.append(await queue._queue.lease())
+        queue.shutdown()
+        getter = asyncio.create_task(queue.get())
+        await turns()
+        assert not getter.done()
+        for delivery in deliveries:
+            await delivery.ack()
         with pytest.raises(fifoq.QueueShutDown):
             await getter
 
