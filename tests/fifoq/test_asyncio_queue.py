@@ -382,7 +382,8 @@ async def test_join_waits_until_every_record_was_got_and_done(opens: Opens) -> N
         async def work() -> None:
             nonlocal total
             while True:
-                total += int(await queue.get())
+                item = await queue.get()
+                total += int(item)
                 queue.task_done()
 
         for number in range(100):
