@@ -16,8 +16,8 @@ from typing import Final
 
 from fifoq.errors import QueueClosed, WrongLoop
 from fifoq.histogram import Histogram
-from fifoq.jobs import Call, Commit, Job, Read, Waiter, add_batch
-from fifoq.line import Batch, Line
+from fifoq.jobs import Call, Commit, Job, Read, Waiter, add_batch, as_ours
+from fifoq.line import Batch, Claim, Line
 from fifoq.options import MEMORY, SYNC, StoreOptions
 from fifoq.writer import Runner
 from store import FifoqError, ForkError, Log, StoreFailed
@@ -33,6 +33,8 @@ SEAL_SECONDS: Final = 0.05
 RETRY_SECONDS: Final = 0.25
 """How often records that a full disk refused are tried again."""
 LINGER_TURNS_MAX: Final = 2
+COMPACT_EVERY: Final = 8
+"""Commits between two steps of compaction, while there is something to compact."""
 
 
 class Committer:
@@ -70,6 +72,10 @@ class Committer:
         self._unsynced_records = 0
         self._expected = 0
         self._lingered = 0
+        self._kept_at = 0
+        """Commits when the log was last looked after."""
+        self._sparse = False
+        """Segments of the log wait to be compacted."""
         self.refused: FifoqError | None = None
         """Why records that wait in memory could not be written, while that is so."""
         self.commit_count = 0
@@ -218,7 +224,11 @@ class Committer:
 
     def has_room(self, size: int) -> bool:
         """Whether `size` bytes more may wait to be written."""
-        return not self.waiting_bytes or self.waiting_bytes + size <= UNSEALED_BYTES_MAX
+        return not self.waiting_bytes or not self.is_full(size)
+
+    def is_full(self, size: int) -> bool:
+        """Whether `size` bytes more are too many beside what was counted."""
+        return self.waiting_bytes + size > UNSEALED_BYTES_MAX
 
     async def wait_for_room(self) -> None:
         """Until something of what waits has been handed to the writer."""
@@ -243,6 +253,14 @@ class Committer:
     def pump(self) -> None:
         """End the job that has ended, begin the next one if there is work."""
         self._scheduled = False
+        try:
+            self._pump()
+        except Exception as error:
+            # Our own mistake: better to stop than to let anybody wait for ever.
+            logger.exception("the committer failed")
+            self.fail(as_ours(error), [])
+
+    def _pump(self) -> None:
         runner = self.runner
         assert runner is not None
         if self._job is not None:
@@ -261,19 +279,26 @@ class Committer:
             runner.start(next_job.run)
 
     def _has_work(self) -> bool:
-        return bool(self._due or self._reads or self._calls or (self.log and self.log.upkeep_due()))
+        if self._last is not None:
+            return True
+        if not self.usable:
+            return False
+        return bool(self._due or self._reads or self._calls) or self._upkeep_due()
 
     def _next_job(self) -> Job | None:
         if self._last is not None:
             job, self._last = self._last, None
             return job
-        if self.failure is not None or self.closed:
+        if not self.usable:
             return None
         if self._reads:
             line = next(iter(self._reads))
             del self._reads[line]
             if line.gap is not None:
                 return Read(self._open_log, line)
+        if self._upkeep_due():
+            # Before the next commit: a log that is never idle needs its checkpoints most.
+            return self._upkeep()
         if self._due:
             if self._lingers():
                 return None
@@ -282,9 +307,24 @@ class Committer:
                 return commit
         if self._calls:
             return self._calls.popleft().bound(self._open_log)
-        if self._open_log.upkeep_due():
-            return Call(Log.keep_house, None).bound(self._open_log)
         return None
+
+    def _upkeep_due(self) -> bool:
+        """Whether the log wants a checkpoint or a step of compaction, at most once a commit."""
+        if self._kept_at == self.commit_count:
+            return False
+        if self._open_log.upkeep_due():
+            return True
+        return self._sparse and self.commit_count - self._kept_at >= COMPACT_EVERY
+
+    def _upkeep(self) -> Job:
+        self._kept_at = self.commit_count
+        call = Call(_keep_house, self.loop.create_future())
+        call.future.add_done_callback(self._kept)
+        return call.bound(self._open_log)
+
+    def _kept(self, future: asyncio.Future[object]) -> None:
+        self._sparse = not future.cancelled() and not future.exception() and bool(future.result())
 
     @property
     def _open_log(self) -> Log:
@@ -375,8 +415,13 @@ class Committer:
                 future.set_result(None)
             elif waiter.claim is not None and waiter.claim.sealed and waiter.line is not None:
                 # The taker left after its records were sealed: they come back with the next frame.
-                waiter.line.restored += waiter.claim.records
-                self.touch(waiter.line, 0)
+                self.restore(waiter.line, waiter.claim)
+
+    def restore(self, line: Line, claim: Claim) -> None:
+        """Bring back records whose removal was committed after their taker had left."""
+        line.restored += claim.records
+        self._dirty[line] = None
+        self.commit_soon()
 
     def refuse(self, job: Commit, error: FifoqError) -> None:
         """Nothing of the frame was stored and the log goes on."""
@@ -388,7 +433,7 @@ class Committer:
             self._dirty[line] = None
         kept: list[Waiter] = []
         for waiter in job.waiters:
-            if had_puts and not waiter.count:
+            if had_puts and not waiter.count and waiter.line is not None:
                 kept.append(waiter)
                 continue
             self._refuse_waiter(waiter, error)
@@ -484,3 +529,9 @@ def _removes(line: Line) -> bool:
 
 def _nothing() -> None:
     pass
+
+
+def _keep_house(log: Log) -> bool:
+    """Checkpoint and reclaim if that is due, and compact a step; True if there is more."""
+    log.keep_house()
+    return log.compact()

@@ -36,7 +36,6 @@ class Waiter:
         self,
         future: asyncio.Future[None],
         line: Line | None = None,
-        *,
         first: int = 0,
         count: int = 0,
         claim: Claim | None = None,

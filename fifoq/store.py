@@ -139,7 +139,7 @@ class Store:
 
     def __del__(self) -> None:
         committer = getattr(self, "_committer", None)
-        if committer is not None and not committer.closed and committer.log is not None:
+        if committer is not None and committer.usable:
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2)
 
 
