@@ -449,12 +449,23 @@ class Queue(Line, Generic[T]):
         elif level > MEMORY or len(payloads[0]) > SMALL_BYTES:
             committer.waiting_bytes += self.count_tail()
         self.touch()
+        if self._putters and self._has_room():
+            # One take of many records woke one of us: the next one follows.
+            _wake_one(self._putters)
         if level == MEMORY:
             if self._takers and not self.strong_upto:
                 _wake_one(self._takers)
             elif self.fast:
                 self._open_puts()
         return first, moment
+
+    def _has_room(self) -> bool:
+        maxsize, max_bytes = self.options.maxsize, self.options.max_bytes
+        return (
+            (maxsize is None or self._depth() < maxsize)
+            and (max_bytes is None or self._bytes < max_bytes)
+            and not self._under_pressure()
+        )
 
     def _fits_exactly(self, payloads: Sequence[bytes]) -> bool:
         return self._fits(len(payloads), sum(map(len, payloads)) + COLUMN_BYTES * len(payloads))
@@ -673,7 +684,7 @@ class Queue(Line, Generic[T]):
         else:
             self.head += 1
             payload = self._pop()
-            if not returned and self.fast and not self.codec.typed:
+            if not (returned or self._putters) and self.fast and not self.codec.typed:
                 self.open_takes(self.window)
                 self._committer.open_window(self)
         if self.options.max_bytes is not None:
@@ -724,7 +735,8 @@ class Queue(Line, Generic[T]):
 
     @property
     def has_putters(self) -> bool:
-        return bool(self._putters)
+        """Whether somebody must hear of an ack: putters, or takers after a shutdown."""
+        return bool(self._putters or self._shutdown)
 
     def seal(self, *, puts: bool = True) -> Batch:
         self.leasing.hand_over()
