@@ -100,6 +100,7 @@ async def test_nothing_in_the_directory_is_changed_and_no_lock_is_taken(tmp_path
 
 @on_each_loop
 async def test_headers_and_typed_items_are_decoded(tmp_path: Path) -> None:
+    """A queue with nothing but default options once did not keep its type."""
     async with fifoq.open(tmp_path / "s", type=Order) as queue:
         await queue.put(Order(1), headers={"from": "shop"})
     async with fifoq.open_store(tmp_path / "s", read_only=True) as store:
@@ -226,10 +227,10 @@ async def test_the_loop_turns_while_the_disk_hangs(tmp_path: Path) -> None:
     asked, answer = threading.Event(), threading.Event()
 
     class Slow(OsFiles):
-        def read(self, handle: Any, size: int, offset: int) -> bytes:
+        def pread(self, handle: int, count: int, offset: int) -> bytes:
             asked.set()
             assert answer.wait(30)
-            return super().read(handle, size, offset)
+            return super().pread(handle, count, offset)
 
     opening = asyncio.ensure_future(_opened(tmp_path / "s", Slow()))
     while not asked.is_set():
@@ -282,15 +283,10 @@ def test_an_error_of_the_operating_system_comes_as_ours(tmp_path: Path) -> None:
     class Refusing(OsFiles):
         refuses = True
 
-        def names(self, handle: Any) -> Any:
+        def pread(self, handle: int, count: int, offset: int) -> bytes:
             if self.refuses:
                 raise OSError(errno.EIO, "Input/output error")
-            return super().names(handle)
-
-        def read(self, handle: Any, size: int, offset: int) -> bytes:
-            if self.refuses:
-                raise OSError(errno.EIO, "Input/output error")
-            return super().read(handle, size, offset)
+            return super().pread(handle, count, offset)
 
     files = Refusing()
     with pytest.raises(fifoq.AccessError, match="Input/output error"):
