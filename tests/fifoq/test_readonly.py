@@ -144,19 +144,21 @@ def test_calls_that_change_something_do_not_exist() -> None:
 
 @on_each_loop
 async def test_it_follows_the_owner_from_commit_to_commit(tmp_path: Path) -> None:
-    async with fifoq.open(tmp_path / "s") as owner:
-        async with fifoq.open_store(tmp_path / "s", read_only=True) as store:
-            queue = await store.queue()
-            assert await queue.peek() is None
-            for number in range(5):
-                await owner.put(b"%d" % number)
-                # The next commit witnesses the one before.
-                await owner.put(b"-")
-                assert (await queue.stats()).total_put_count >= number * 2 + 1
-                assert await owner.take()
-                await owner.put(b".")
-                await owner.take()
-            assert await queue.peek() is not None
+    async with (
+        fifoq.open(tmp_path / "s") as owner,
+        fifoq.open_store(tmp_path / "s", read_only=True) as store,
+    ):
+        queue = await store.queue()
+        assert await queue.peek() is None
+        for number in range(1, 6):
+            await owner.put(b"%d" % number)
+            # A commit is believed once the next one witnesses it.
+            await owner.put(b"-")
+            stats = await queue.stats()
+            assert stats.total_put_count >= 2 * number - 1
+            assert stats.total_take_count >= 2 * number - 2
+            assert await queue.peek() == b"%d" % number
+            await owner.take_many(2)
 
 
 @on_each_loop
@@ -174,8 +176,6 @@ async def test_it_survives_rotation_compaction_and_reclaim(tmp_path: Path) -> No
             await owner.flush()
             assert names.isdisjoint(file.name for file in (tmp_path / "s").glob("*.log"))
             left = [record.item async for record in owner.browse()]
-        async with fifoq.open_store(tmp_path / "s", read_only=True) as store:
-            pass
     async with fifoq.open_store(tmp_path / "s", read_only=True) as store:
         assert await items_of(await store.queue()) == left
         assert left[-1] == b"last"
@@ -211,14 +211,14 @@ def test_another_process_reads_beside_the_owner(tmp_path: Path) -> None:
         "async def main():\n"
         "    async with fifoq.open_store(sys.argv[1], read_only=True) as store:\n"
         "        queue = await store.queue()\n"
-        "        print([r.item async for r in queue.browse()], (await queue.stats()).current_size)\n"
+        "        print([r.item async for r in queue.browse()])\n"
         "asyncio.run(main())\n"
     )
     with fifoq.sync.open(tmp_path / "s") as owner:
         owner.put_many([b"a", b"b"])
         command = [sys.executable, "-c", script, str(tmp_path / "s")]
         shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-        assert shown.stdout == "[b'a', b'b'] 2\n"
+        assert shown.stdout == "[b'a', b'b']\n"
 
 
 @on_each_loop
@@ -267,7 +267,7 @@ async def test_a_directory_that_is_no_store_is_told_apart_from_one_that_is_not_t
     tmp_path: Path,
 ) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FormatError, match="there is no store here. Nothing was changed"):
+    with pytest.raises(FormatError, match="there is no store here"):
         await fifoq.open_store(tmp_path / "empty", read_only=True)
     with pytest.raises(fifoq.AccessError, match="Is the path right"):
         await fifoq.open_store(tmp_path / "missing", read_only=True)

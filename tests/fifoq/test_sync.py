@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import itertools
 import logging
 import os
 import signal
@@ -182,9 +183,10 @@ def test_a_lease_in_a_with_block_acks_and_gives_back_on_an_error(
     queue: fifoq.sync.Queue[bytes],
 ) -> None:
     queue.put(b"a", headers={"k": "v"})
-    with pytest.raises(RuntimeError, match="handler"), queue.lease() as delivery:
-        assert (delivery.item, delivery.attempt, delivery.headers) == (b"a", 1, {"k": "v"})
-        raise RuntimeError("handler")
+    delivery = queue.lease()
+    assert (delivery.item, delivery.attempt, delivery.headers) == (b"a", 1, {"k": "v"})
+    with pytest.raises(ZeroDivisionError), delivery:
+        print(1 / 0)
     assert delivery.state == "nacked"
     with queue.lease(seconds=30) as delivery:
         assert (delivery.key.counter, delivery.attempt) == (1, 2)
@@ -444,6 +446,8 @@ def test_ctrl_c_while_the_removal_is_written_leaves_the_record(
     with pytest.raises(KeyboardInterrupt):
         held.queue.take()
     held.let_go()
+    # It comes back with the next frame.
+    wait_until(held.queue, lambda: len(held.queue._queue) == 2)
     assert held.queue.take() == b"a"
     assert held.queue.take() == b"b"
 
@@ -562,13 +566,16 @@ def test_timeouts_that_race_with_puts_lose_nothing(tmp_path: Path, durability: A
     with fifoq.sync.open(tmp_path / "store", durability=durability) as queue:
         putter = Background(lambda: [queue.put(b"%d" % number) for number in range(200)])
         taken: list[bytes] = []
-        while len(taken) < 200:
+        for turn in itertools.count():
             try:
-                taken.append(queue.take(timeout=0.0002))
+                taken.append(queue.take(timeout=0.0002 * (turn % 16)))
             except TimeoutError:
                 continue
+            if len(taken) == 200:
+                break
         putter.result()
-        assert taken == [b"%d" % number for number in range(200)]
+        # One whose removal was being written comes back with the next frame, perhaps after others.
+        assert sorted(taken, key=int) == [b"%d" % number for number in range(200)]
         assert queue.empty()
 
 
