@@ -110,6 +110,10 @@ class Committer:
     def usable(self) -> bool:
         return self.log is not None and self.failure is None and not self.closed
 
+    @property
+    def has_unwritten(self) -> bool:
+        return bool(self.waiters or any(line.dirty for line in self._dirty))
+
     async def flush(self) -> None:
         """Make everything durable that any queue has put, taken or acked."""
         waiter = Waiter(self.loop.create_future())
@@ -281,15 +285,15 @@ class Committer:
     def _has_work(self) -> bool:
         if self._last is not None:
             return True
-        if not self.usable:
+        if self.failure is not None or (self.closed and not self.waiters):
             return False
-        return bool(self._due or self._reads or self._calls) or self._upkeep_due()
+        return bool(self._due or self._reads or self._calls) or (self.usable and self._upkeep_due())
 
     def _next_job(self) -> Job | None:
         if self._last is not None:
             job, self._last = self._last, None
             return job
-        if not self.usable:
+        if self.failure is not None or (self.closed and not self.waiters):
             return None
         if self._reads:
             line = next(iter(self._reads))
@@ -350,6 +354,7 @@ class Committer:
             self._flush_timer = None
         draft = log.draft()
         batches: list[tuple[Line, Batch]] = []
+        must_sync = False
         for line in list(self._dirty):
             self.waiting_bytes += line.count_tail()
             if batches and (
@@ -362,7 +367,7 @@ class Committer:
             batch = line.seal(puts=puts)
             self.waiting_bytes -= batch.frame_bytes
             if batch:
-                add_batch(draft, log, line, batch)
+                must_sync |= add_batch(draft, log, line, batch)
                 batches.append((line, batch))
             else:
                 line.confirm()
@@ -377,7 +382,7 @@ class Committer:
         records = sum(batch.upto - batch.first + 1 for _, batch in batches if batch.upto)
         self._unsynced_records += records
         every = self.options.sync_every
-        sync = level == SYNC or (every is not None and self._unsynced_records >= every)
+        sync = level == SYNC or (every is not None and self._unsynced_records >= every) or must_sync
         if not batches:
             if not waiters:
                 return None
@@ -432,8 +437,13 @@ class Committer:
             line.unseal()
             self._dirty[line] = None
         kept: list[Waiter] = []
-        for waiter in job.waiters:
-            if had_puts and not waiter.count and waiter.line is not None:
+        # Puts first: what nobody waits for any more is then all that keeps a flush from its end.
+        for waiter in sorted(job.waiters, key=_puts_first):
+            if (
+                had_puts
+                and not waiter.count
+                and (waiter.line is not None or not self._holds_records())
+            ):
                 kept.append(waiter)
                 continue
             self._refuse_waiter(waiter, error)
@@ -454,6 +464,9 @@ class Committer:
             self.runner.start(retry.run)
         else:
             self._retry_later()
+
+    def _holds_records(self) -> bool:
+        return any(payload is not None for line in self._dirty for payload in line.tail)
 
     def _refuse_waiter(self, waiter: Waiter, error: FifoqError) -> None:
         line = waiter.line
@@ -519,6 +532,10 @@ class Committer:
             if timer is not None:
                 timer.cancel()
         self._flush_timer = self._sync_timer = self._idle_timer = None
+
+
+def _puts_first(waiter: Waiter) -> bool:
+    return not waiter.count
 
 
 def _removes(line: Line) -> bool:

@@ -122,6 +122,10 @@ async def close(committer: Committer) -> None:
     try:
         if committer.failure is None:
             await committer.flush()
+            committer.retire()
+        # What came while that was written, and what takers who left gave back.
+        while committer.failure is None and committer.has_unwritten:
+            await committer.flush()
     except FifoqError as error:
         committer.close_error = error
     committer.retire()

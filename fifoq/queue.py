@@ -663,6 +663,9 @@ class Queue(Line, Generic[T]):
             raise trouble
         if self._shutdown and not self._depth():
             raise QueueClosed(f"queue {self.name!r} was shut down and is empty.")
+        if self.gap is not None:
+            # Also for those who do not wait: whoever asks again must find it one day.
+            committer.request_read(self)
         return False
 
     async def wait_to_take(self) -> None:
