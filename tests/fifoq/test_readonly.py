@@ -20,6 +20,7 @@ import fifoq.sync
 from fifoq import browse
 from fifoq.view import View
 from store import FormatError, LogOptions, StoreClosed, open_log
+from store.files import Handle
 from store.osfiles import OsFiles
 from tests.fifoq.loops import on_each_loop
 from tests.support.clock import ManualClock
@@ -227,7 +228,7 @@ async def test_the_loop_turns_while_the_disk_hangs(tmp_path: Path) -> None:
     asked, answer = threading.Event(), threading.Event()
 
     class Slow(OsFiles):
-        def pread(self, handle: int, count: int, offset: int) -> bytes:
+        def pread(self, handle: Handle, count: int, offset: int) -> bytes:
             asked.set()
             assert answer.wait(30)
             return super().pread(handle, count, offset)
@@ -283,7 +284,7 @@ def test_an_error_of_the_operating_system_comes_as_ours(tmp_path: Path) -> None:
     class Refusing(OsFiles):
         refuses = True
 
-        def pread(self, handle: int, count: int, offset: int) -> bytes:
+        def pread(self, handle: Handle, count: int, offset: int) -> bytes:
             if self.refuses:
                 raise OSError(errno.EIO, "Input/output error")
             return super().pread(handle, count, offset)
@@ -345,6 +346,21 @@ def test_the_child_of_a_fork_is_refused_and_may_close(tmp_path: Path) -> None:
                 os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert store.queues() == ["main"]
+
+
+def test_another_process_is_known_by_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "s", b"a")
+    view = View(str(tmp_path / "s"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(fifoq.ForkError, match="Open it in the child, after forking"):
+            view.queues()
+        view.close()
+        assert not view.closed
+    view.close()
+    assert view.closed
 
 
 # The same for threads.

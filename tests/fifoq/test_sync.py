@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
 import itertools
 import logging
 import os
@@ -494,10 +493,19 @@ def test_ctrl_c_right_after_a_lease_gives_the_record_back(
     assert queue.take() == b"a"
 
 
+@pytest.mark.parametrize("late", [False, True])
 def test_ctrl_c_while_a_store_is_opened_lets_it_go(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
-    interrupt_next(monkeypatch, lambda: None)
+    opened = threading.Event()
+    real_end = loopthread._Call._end
+
+    def end(self: Any, *arguments: Any) -> None:
+        real_end(self, *arguments)
+        opened.set()
+
+    monkeypatch.setattr(loopthread._Call, "_end", end)
+    interrupt_next(monkeypatch, lambda: late and opened.wait(PATIENCE_SECONDS))
     with pytest.raises(KeyboardInterrupt):
         fifoq.sync.open(tmp_path / "store")
     with fifoq.sync.open(tmp_path / "store") as queue:
@@ -653,6 +661,17 @@ def test_the_child_of_a_fork_is_refused_also_while_the_lock_is_held(
         assert in_child(use_it) == 0
 
 
+def test_another_process_is_known_by_its_number(
+    queue: fifoq.sync.Queue[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(fifoq.ForkError, match="Open it in one process, after forking"):
+            queue.put(b"a")
+        queue.close()
+    assert not queue.closed
+
+
 def test_what_was_put_in_memory_is_written_when_the_interpreter_ends(tmp_path: Path) -> None:
     ended = run(tmp_path / "store", "queue.put(b'a')\n")
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -701,4 +720,3 @@ def test_a_disk_that_hangs_does_not_keep_the_interpreter_from_ending(
 def test_fifoq_does_not_import_the_threads_before_they_are_wanted() -> None:
     code = "import sys, fifoq; sys.exit('fifoq.sync' in sys.modules or 'uvloop' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-    assert builtins.open is not fifoq.sync.open
