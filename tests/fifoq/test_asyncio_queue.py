@@ -631,6 +631,8 @@ async def test_get_nowait_raises_queue_empty_until_the_record_was_read_from_disk
     async with opens() as queue:
         for item in items:
             await queue.put(item)
+            # A frame each: one is read as a whole.
+            await queue._queue.flush()
     async with opens() as queue:
         got: list[bytes] = []
 
