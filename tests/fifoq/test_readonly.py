@@ -363,6 +363,20 @@ def test_another_process_is_known_by_its_number(
     assert view.closed
 
 
+@on_each_loop
+async def test_in_the_child_of_a_fork_a_loop_is_refused_and_never_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "s", b"a")
+    async with fifoq.open_store(tmp_path / "s", read_only=True) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: -1)
+            with pytest.raises(fifoq.ForkError):
+                await store.queues()
+            await store.close()
+        assert await store.queues() == ["main"]
+
+
 # The same for threads.
 
 
