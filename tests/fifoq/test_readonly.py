@@ -78,6 +78,27 @@ async def test_stats_tell_what_was_taken_and_how_long_it_waited(tmp_path: Path) 
     assert names < set(owner.__struct_fields__)
 
 
+@pytest.mark.parametrize("durability", ["memory", "sync"])
+@on_each_loop
+async def test_the_marks_on_disk_are_those_of_the_size_on_disk(
+    tmp_path: Path, durability: Any
+) -> None:
+    """Marks were once written as the last look found them: a queue of five said it had seen one."""
+    async with fifoq.open(tmp_path / "s", durability=durability, statistics=False) as queue:
+        for _ in range(5):
+            await queue.put(b"a")
+    async with fifoq.open_store(tmp_path / "s", read_only=True) as store:
+        stats = await (await store.queue()).stats()
+        assert (stats.high_water_mark, stats.low_water_mark) == (5, 1)
+        assert stats.high_water_time >= stats.low_water_time > 0
+    async with fifoq.open(tmp_path / "s", durability=durability, statistics=False) as queue:
+        for _ in range(5):
+            await queue.take()
+    async with fifoq.open_store(tmp_path / "s", read_only=True) as store:
+        stats = await (await store.queue()).stats()
+        assert (stats.high_water_mark, stats.low_water_mark) == (5, 0)
+
+
 @on_each_loop
 async def test_nothing_in_the_directory_is_changed_and_no_lock_is_taken(tmp_path: Path) -> None:
     fill(tmp_path / "s", b"a")
