@@ -261,8 +261,24 @@ def add_batch(draft: Draft, log: Log, line: Line, batch: Batch) -> bool:
             draft.remove(queue, merged(sorted(ranges)), reason=reason, delay_ns=delay)
             delay = 0
     if line.high is not None and line.low is not None and (batch.runs or batch.removes):
-        draft.set_marks(queue, line.high, line.high_time, line.low, line.low_time)
+        draft.set_marks(queue, *_marks(line, batch))
     return bool(batch.runs) and keep_counters(draft, queue, line.next)
+
+
+def _marks(line: Line, batch: Batch) -> tuple[int, int, int, int]:
+    """The line's water marks and times as they are once this batch is committed.
+
+    The line itself notes a size when somebody looks, and what the batch hides once it is confirmed.
+    """
+    high, high_time, low, low_time = line.high, line.high_time, line.low, line.low_time
+    assert high is not None
+    assert low is not None
+    size = len(line) + batch.hidden
+    if size > high:
+        high, high_time = size, line.put_time
+    elif size < low:
+        low, low_time = size, line.take_marks[-1][1] if line.take_marks else line.looked
+    return high, high_time, low, low_time
 
 
 def _headers_of(batch: Batch, run: Run) -> Columns | None:

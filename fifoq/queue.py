@@ -614,16 +614,19 @@ class Queue(Line, Generic[T]):
         return record
 
     async def restore(self, records: list[Returned]) -> None:
-        """Records that were taken reached nobody: they go back to their places."""
+        """Records that were taken reached nobody: they are back at their places on return."""
         # First the removal, if it still waits: a frame's removals come after what it restores.
+        await self._next_commit()
+        self.restored += records
+        await self._next_commit()
+
+    async def _next_commit(self) -> None:
         committer = self._committer
         committer.require_usable()
         waiter = Waiter(committer.loop.create_future(), self)
         committer.touch(self, None)
         committer.wait(waiter, MEMORY)
         await waiter.future
-        self.restored += records
-        committer.touch(self, 0)
 
     def _not_ready(self) -> QueueEmpty:
         if self.gap is not None:
