@@ -28,6 +28,8 @@ class Kept(msgspec.Struct, omit_defaults=True):
 
 
 _kept = msgspec.json.Decoder(Kept)
+NOTHING_KEPT: Final = msgspec.json.encode(Kept())
+"""What is kept with a queue of bytes that has the default options: nothing has to be written."""
 _DEFAULTS: Final = QueueOptions()
 
 

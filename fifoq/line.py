@@ -393,6 +393,9 @@ class Line:
     def records_came(self) -> None:
         """There may be something to take that was not there before."""
 
+    def records_went(self) -> None:
+        """There may be room that was not there before."""
+
     def read_ended(self, error: FifoqError | None) -> None:
         """Records were brought into memory, or could not be."""
 

@@ -325,7 +325,7 @@ class Queue(Line, Generic[T]):
             committer.waiting_bytes += self.count_tail()
         if len(self.tail) >= REAP_RECORDS or self.tail_bytes >= REAP_BYTES:
             committer.reap()
-        if committer.refused is not None and self.level == MEMORY:
+        if committer.refused is not None and (self.level == MEMORY or not committer.has_room(size)):
             raise committer.refused
         options = self.options
         if not self._fits(count, size):
@@ -470,7 +470,7 @@ class Queue(Line, Generic[T]):
 
     def _open_puts(self) -> None:
         """Let the next few puts of this turn pass without a look."""
-        if self.strong_upto or self._takers or self.codec.typed:
+        if self.strong_upto or self._takers or not self._takes_plain_bytes:
             return
         count, options = self.window, self.options
         if len(self.tail) < options.buffer_size:
@@ -499,9 +499,16 @@ class Queue(Line, Generic[T]):
         options = self.options
         if options.max_bytes is not None or self.strong_upto != self.next - 1:
             return
+        if not self._takes_plain_bytes:
+            return
         self._append = self.tail.append
         self.strong_limit = self.next + min(WINDOW_MAX, self._room_left())
         self._committer.open_window(self)
+
+    @property
+    def _takes_plain_bytes(self) -> bool:
+        """Whether any small bytes may be put without a look at them."""
+        return not self.codec.typed and self.options.max_item_bytes >= SMALL_BYTES
 
     def _room_left(self) -> int:
         """How many records may come before a limit must be looked at."""
@@ -626,6 +633,9 @@ class Queue(Line, Generic[T]):
             if self.gap is None:
                 return None
             await self.wait_to_take()
+        if self._takers:
+            # We only looked: a taker must not sleep through the wake-up that we got.
+            self.records_came()
         payload = self.peek_head()
         assert payload is not None
         return self.codec.decode(payload)
@@ -641,7 +651,7 @@ class Queue(Line, Generic[T]):
         if self.delays is not None:
             self.stamp_take(now)
         if self.has_ready():
-            if len(self.chunks) < 2 and self.gap is not None:
+            if len(self.chunks) < 2 and self.gap is not None and self._trouble is None:
                 committer.request_read(self)
             return True
         if self._trouble is not None:
@@ -784,7 +794,8 @@ class Queue(Line, Generic[T]):
     def read_ended(self, error: FifoqError | None) -> None:
         self._trouble = error
         if error is not None:
-            _wake_one(self._takers)
+            _wake_all(self._takers)
+            _wake_all(self._putters)
         else:
             self.records_came()
 
@@ -890,6 +901,7 @@ class Queue(Line, Generic[T]):
         self.configuration = self.codec.configuration(options)
         self._committer.touch(self, 0)
         self.records_went()
+        _wake_all(self._putters)
 
     def shutdown(self, *, immediate: bool = False) -> None:
         """Take no more puts; takes go on until the queue is empty, with `immediate` not at all.
