@@ -147,9 +147,9 @@ class Committer:
         self._calls.clear()
 
     def stop(self) -> None:
-        """Let the writer go."""
+        """Let the writer go. In the child of a fork it is the parent's, as are its descriptors."""
         self.closed = True
-        if self.runner is not None:
+        if self.runner is not None and not isinstance(self.failure, ForkError):
             self.runner.stop()
 
     def _after_fork(self) -> None:

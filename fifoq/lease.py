@@ -268,7 +268,8 @@ class Leases(Generic[T]):
         self._require_held(delivery)
         queue = self.queue
         lease_limit = queue.lease_limit
-        queue.look(time.time_ns())
+        queue.taken_time = now = time.time_ns()
+        queue.look(now)
         counter = delivery._counter
         del self.held[counter]
         delivery.state = "acked"

@@ -138,6 +138,8 @@ class Queue(Line, Generic[T]):
 
     def _use(self, options: QueueOptions) -> None:
         self.close_windows()
+        # What was taken so far counts, or does not, by the settings of then.
+        self.close_run()
         if options.max_bytes is not None and self.options.max_bytes is None:
             # Nobody counted them while there was no limit.
             self.leasing.hand_over()
@@ -474,7 +476,8 @@ class Queue(Line, Generic[T]):
             return
         count, options = self.window, self.options
         if len(self.tail) < options.buffer_size:
-            count = min(count, options.buffer_size - len(self.tail))
+            # The one that fills the buffer must be looked at.
+            count = min(count, options.buffer_size - len(self.tail) - 1)
         self._append = self.tail.append
         self.open_puts(min(count, self._room_left()))
         self._committer.open_window(self)
@@ -673,8 +676,8 @@ class Queue(Line, Generic[T]):
         returned = self.returned
         if returned and (self.head >= self.run_end or returned[0].counter < self.head):
             record = self.claim_head()
-            if self.delays is not None:
-                self.note_delay(1, time.time_ns() - record.time)
+            self.taken_time = now = time.time_ns()
+            self.note_delay(1, now - record.time)
             self.removed.append(removal_of(record))
             payload = record.payload
         else:
@@ -691,8 +694,8 @@ class Queue(Line, Generic[T]):
 
     def _claim(self) -> Returned:
         record = self.claim_head()
-        if self.delays is not None:
-            self.note_delay(1, time.time_ns() - record.time)
+        self.taken_time = now = time.time_ns()
+        self.note_delay(1, now - record.time)
         if self.options.max_bytes is not None:
             self._bytes -= len(record.payload)
         return record
@@ -863,8 +866,7 @@ class Queue(Line, Generic[T]):
         given = self.next - self.totals.next_counter - self.withdrawn_count
         put = self.totals.total_put_count + given - (self._depth() - len(self))
         taken = put - len(self) - self._lost
-        last = self.take_marks[-1][1] if self.take_marks else 0
-        return put, taken, last
+        return put, taken, max(self.taken_time, self._state.genesis.last_take_time)
 
     def byte_count(self) -> int:
         """Bytes of the records that are there, as far as commits and limits know."""
@@ -875,6 +877,7 @@ class Queue(Line, Generic[T]):
     def stats(self) -> QueueStats:
         """A snapshot; cheap enough to poll a thousand times a second."""
         self.look(time.time_ns())
+        self.close_run()
         return collect(self, self._committer)
 
     def watch(self, interval: float = 1.0) -> AsyncIterator[QueueStats]:
