@@ -113,6 +113,10 @@ class Committer:
     def usable(self) -> bool:
         return self.log is not None and self.failure is None and not self.closed
 
+    @property
+    def has_unwritten(self) -> bool:
+        return bool(self.waiters or any(line.dirty for line in self._dirty))
+
     async def flush(self) -> None:
         """Make everything durable that any queue has put, taken or acked."""
         waiter = Waiter(self.loop.create_future())
@@ -122,7 +126,7 @@ class Committer:
     async def flush_all(self) -> None:
         """Flush, and once more if that left something: a taker who left has its record back."""
         await self.flush()
-        while any(line.dirty for line in self._dirty):
+        while self.has_unwritten:
             await self.flush()
 
     def begin_closing(self) -> None:
@@ -321,15 +325,15 @@ class Committer:
     def _has_work(self) -> bool:
         if self._last is not None:
             return True
-        if not self.usable:
+        if self.failure is not None or (self.closed and not self.waiters):
             return False
-        return bool(self._due or self._reads or self._calls) or self._upkeep_due()
+        return bool(self._due or self._reads or self._calls) or (self.usable and self._upkeep_due())
 
     def _next_job(self) -> Job | None:
         if self._last is not None:
             job, self._last = self._last, None
             return job
-        if not self.usable:
+        if self.failure is not None or (self.closed and not self.waiters):
             return None
         if self._reads:
             line = next(iter(self._reads))
@@ -390,6 +394,7 @@ class Committer:
             self._flush_timer = None
         draft = log.draft()
         batches: list[tuple[Line, Batch]] = []
+        must_sync = False
         for line in list(self._dirty):
             self.waiting_bytes += line.count_tail()
             if batches and (
@@ -402,7 +407,7 @@ class Committer:
             batch = line.seal(puts=puts)
             self.waiting_bytes -= batch.frame_bytes
             if batch:
-                add_batch(draft, log, line, batch)
+                must_sync |= add_batch(draft, log, line, batch)
                 batches.append((line, batch))
             else:
                 line.confirm()
@@ -417,7 +422,7 @@ class Committer:
         records = sum(batch.upto - batch.first + 1 for _, batch in batches if batch.upto)
         self._unsynced_records += records
         every = self.options.sync_every
-        sync = level == SYNC or (every is not None and self._unsynced_records >= every)
+        sync = level == SYNC or (every is not None and self._unsynced_records >= every) or must_sync
         if not batches:
             if not waiters:
                 return None

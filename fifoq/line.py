@@ -104,6 +104,7 @@ class Batch:
         "restored",
         "runs",
         "shown",
+        "strong_first",
         "taken",
         "upto",
     )
@@ -112,7 +113,7 @@ class Batch:
         self.runs: list[Run] = []
         self.shown = 0
         """Counters below this are in the hands of takers already."""
-        self.first = self.upto = 0
+        self.first = self.upto = self.strong_first = 0
         self.hidden = 0
         """How many of the records nobody may take before the commit."""
         self.frame_bytes = 0
@@ -174,6 +175,7 @@ class Line:
         "run_item_bytes",
         "run_times",
         "sealed",
+        "strong_first",
         "strong_limit",
         "strong_upto",
         "tail",
@@ -215,6 +217,8 @@ class Line:
         self.sealed: Batch | None = None
         self.strong_upto = 0
         """Highest counter put at a level above memory that is not committed yet, or 0."""
+        self.strong_first = 0
+        """Lowest such counter in the tail, or 0."""
         self.visible = next_counter - 1
         """While `strong_upto` is set: counters up to here may be taken."""
         self.head = floor + 1
@@ -332,6 +336,8 @@ class Line:
         """Records of a level above memory are there for takers only once they are committed."""
         if not self.strong_upto:
             self.visible = first - 1
+        if not self.strong_first:
+            self.strong_first = first
         self.strong_upto = first + count - 1
         self.bias -= count
         self.hidden += count
@@ -641,6 +647,7 @@ class Line:
         self.tail_bytes = self.tail_counted = 0
         self.withdrawn = False
         batch.hidden, self.hidden = self.hidden, 0
+        batch.strong_first, self.strong_first = self.strong_first, 0
 
     def confirm(self) -> None:
         """The sealed batch is committed: what it hid is there for takers now."""
@@ -662,7 +669,8 @@ class Line:
         if self.strong_upto <= batch.upto:
             self.strong_upto = 0
         else:
-            self.visible = batch.upto
+            # What was put behind the batch is there up to the next one that must wait.
+            self.visible = self.strong_first - 1
 
     def _keep(self, run: Run) -> None:
         """Hold a written run in memory if takers come to it soon, else leave it on disk."""
@@ -706,7 +714,8 @@ class Line:
         times = sorted({*(mark for run in batch.runs for mark in run.times), *self.tail_times})
         self.withdrawn = self.withdrawn or None in payloads
         self.tail = payloads + self.tail
-        if self.tail_shown == self.tail_first:
+        if self.tail_shown <= self.tail_first:
+            # Takers have not come to the tail: how far they are is for the batch to say.
             self.tail_shown = batch.shown
         self.tail_first = first
         self.tail_times = times
@@ -715,6 +724,7 @@ class Line:
         self.tail_bytes += batch.frame_bytes
         self.tail_counted = len(self.tail)
         self.hidden += batch.hidden
+        self.strong_first = batch.strong_first or self.strong_first
         self.headers = {**batch.headers, **self.headers}
 
     def unwritten_bytes(self) -> int:
@@ -775,8 +785,10 @@ def times_from(times: TimeRuns, counter: int) -> TimeRuns:
 
 def time_runs(run: Run) -> list[tuple[int, int]]:
     """How many records of a run share which time, as a block wants it."""
-    counted = []
     times, end = run.times, run.end
+    if len(times) == 1:
+        return [(end - run.first, times[0][1])]
+    counted = []
     for at, (first, time) in enumerate(times):
         first = max(first, run.first)
         stop = min(times[at + 1][0], end) if at + 1 < len(times) else end

@@ -190,7 +190,7 @@ class Queue(Line, Generic[T]):
             self.bias -= 1
             self.hidden += 1
             moment = self.put_time
-            waiter = Waiter(self._new_future(), self, first=counter, count=1)
+            waiter = Waiter(self._new_future(), self, counter, 1)
             self._committer.waiters.append(waiter)
             try:
                 await waiter.future
@@ -451,12 +451,23 @@ class Queue(Line, Generic[T]):
         elif level > MEMORY or len(payloads[0]) > SMALL_BYTES:
             committer.waiting_bytes += self.count_tail()
         self.touch()
+        if self._putters and self._has_room():
+            # One take of many records woke one of us: the next one follows.
+            _wake_one(self._putters)
         if level == MEMORY:
             if self._takers and not self.strong_upto:
                 _wake_one(self._takers)
             elif self.fast:
                 self._open_puts()
         return first, moment
+
+    def _has_room(self) -> bool:
+        maxsize, max_bytes = self.options.maxsize, self.options.max_bytes
+        return (
+            (maxsize is None or self._depth() < maxsize)
+            and (max_bytes is None or self._bytes < max_bytes)
+            and not self._under_pressure()
+        )
 
     def _fits_exactly(self, payloads: Sequence[bytes]) -> bool:
         return self._fits(len(payloads), sum(map(len, payloads)) + COLUMN_BYTES * len(payloads))
@@ -662,6 +673,9 @@ class Queue(Line, Generic[T]):
             raise trouble
         if self._shutdown and not self._depth():
             raise QueueClosed(f"queue {self.name!r} was shut down and is empty.")
+        if self.gap is not None:
+            # Also for those who do not wait: whoever asks again must find it one day.
+            committer.request_read(self)
         return False
 
     async def wait_to_take(self) -> None:
@@ -683,7 +697,7 @@ class Queue(Line, Generic[T]):
         else:
             self.head += 1
             payload = self._pop()
-            if not returned and self.fast and not self.codec.typed:
+            if not (returned or self._putters) and self.fast and not self.codec.typed:
                 self.open_takes(self.window)
                 self._committer.open_window(self)
         if self.options.max_bytes is not None:
@@ -734,7 +748,8 @@ class Queue(Line, Generic[T]):
 
     @property
     def has_putters(self) -> bool:
-        return bool(self._putters)
+        """Whether somebody must hear of an ack: putters, or takers after a shutdown."""
+        return bool(self._putters or self._shutdown)
 
     def seal(self, *, puts: bool = True) -> Batch:
         self.leasing.hand_over()

@@ -76,8 +76,8 @@ class Writer:
         if self._aside is not None:
             self._aside.cancel()
         if not self._loop.is_closed():
+            # First: a thread that sees itself stopped closes what the loop would still watch.
             self._loop.remove_reader(self._end.reader)
-        # From here on the thread may end at any moment and close its end.
         self._stopped = True
         self._job = None
         if self._go.locked():

@@ -179,10 +179,10 @@ async def test_the_buffer_is_written_by_size_bytes_or_time(bench: Bench) -> None
         q.put_nowait(b"x")
         q.put_nowait(b"x")
         assert await wrote()
-        q.configure(buffer_size=1000, buffer_bytes=50)
+        q.configure(buffer_size=1000, buffer_bytes=5000)
         await asyncio.sleep(1)
         await wrote()
-        q.put_nowait(b"x" * 60)
+        q.put_nowait(b"x" * 5000)
         assert await wrote()
 
 
