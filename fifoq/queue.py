@@ -138,6 +138,8 @@ class Queue(Line, Generic[T]):
 
     def _use(self, options: QueueOptions) -> None:
         self.close_windows()
+        # What was taken so far counts, or does not, by the settings of then.
+        self.close_run()
         if options.max_bytes is not None and self.options.max_bytes is None:
             # Nobody counted them while there was no limit.
             self.leasing.hand_over()
@@ -325,7 +327,7 @@ class Queue(Line, Generic[T]):
             committer.waiting_bytes += self.count_tail()
         if len(self.tail) >= REAP_RECORDS or self.tail_bytes >= REAP_BYTES:
             committer.reap()
-        if committer.refused is not None and self.level == MEMORY:
+        if committer.refused is not None and (self.level == MEMORY or not committer.has_room(size)):
             raise committer.refused
         options = self.options
         if not self._fits(count, size):
@@ -481,11 +483,12 @@ class Queue(Line, Generic[T]):
 
     def _open_puts(self) -> None:
         """Let the next few puts of this turn pass without a look."""
-        if self.strong_upto or self._takers or self.codec.typed:
+        if self.strong_upto or self._takers or not self._takes_plain_bytes:
             return
         count, options = self.window, self.options
         if len(self.tail) < options.buffer_size:
-            count = min(count, options.buffer_size - len(self.tail))
+            # The one that fills the buffer must be looked at.
+            count = min(count, options.buffer_size - len(self.tail) - 1)
         self._append = self.tail.append
         self.open_puts(min(count, self._room_left()))
         self._committer.open_window(self)
@@ -510,9 +513,16 @@ class Queue(Line, Generic[T]):
         options = self.options
         if options.max_bytes is not None or self.strong_upto != self.next - 1:
             return
+        if not self._takes_plain_bytes:
+            return
         self._append = self.tail.append
         self.strong_limit = self.next + min(WINDOW_MAX, self._room_left())
         self._committer.open_window(self)
+
+    @property
+    def _takes_plain_bytes(self) -> bool:
+        """Whether any small bytes may be put without a look at them."""
+        return not self.codec.typed and self.options.max_item_bytes >= SMALL_BYTES
 
     def _room_left(self) -> int:
         """How many records may come before a limit must be looked at."""
@@ -640,6 +650,9 @@ class Queue(Line, Generic[T]):
             if self.gap is None:
                 return None
             await self.wait_to_take()
+        if self._takers:
+            # We only looked: a taker must not sleep through the wake-up that we got.
+            self.records_came()
         payload = self.peek_head()
         assert payload is not None
         return self.codec.decode(payload)
@@ -655,7 +668,7 @@ class Queue(Line, Generic[T]):
         if self.delays is not None:
             self.stamp_take(now)
         if self.has_ready():
-            if len(self.chunks) < 2 and self.gap is not None:
+            if len(self.chunks) < 2 and self.gap is not None and self._trouble is None:
                 committer.request_read(self)
             return True
         if self._trouble is not None:
@@ -680,8 +693,8 @@ class Queue(Line, Generic[T]):
         returned = self.returned
         if returned and (self.head >= self.run_end or returned[0].counter < self.head):
             record = self.claim_head()
-            if self.delays is not None:
-                self.note_delay(1, time.time_ns() - record.time)
+            self.taken_time = now = time.time_ns()
+            self.note_delay(1, now - record.time)
             self.removed.append(removal_of(record))
             payload = record.payload
         else:
@@ -698,8 +711,8 @@ class Queue(Line, Generic[T]):
 
     def _claim(self) -> Returned:
         record = self.claim_head()
-        if self.delays is not None:
-            self.note_delay(1, time.time_ns() - record.time)
+        self.taken_time = now = time.time_ns()
+        self.note_delay(1, now - record.time)
         if self.options.max_bytes is not None:
             self._bytes -= len(record.payload)
         return record
@@ -802,7 +815,8 @@ class Queue(Line, Generic[T]):
     def read_ended(self, error: FifoqError | None) -> None:
         self._trouble = error
         if error is not None:
-            _wake_one(self._takers)
+            _wake_all(self._takers)
+            _wake_all(self._putters)
         else:
             self.records_came()
 
@@ -870,8 +884,7 @@ class Queue(Line, Generic[T]):
         given = self.next - self.totals.next_counter - self.withdrawn_count
         put = self.totals.total_put_count + given - (self._depth() - len(self))
         taken = put - len(self) - self._lost
-        last = self.take_marks[-1][1] if self.take_marks else 0
-        return put, taken, last
+        return put, taken, max(self.taken_time, self._state.genesis.last_take_time)
 
     def byte_count(self) -> int:
         """Bytes of the records that are there, as far as commits and limits know."""
@@ -882,6 +895,7 @@ class Queue(Line, Generic[T]):
     def stats(self) -> QueueStats:
         """A snapshot; cheap enough to poll a thousand times a second."""
         self.look(time.time_ns())
+        self.close_run()
         return collect(self, self._committer)
 
     def watch(self, interval: float = 1.0) -> AsyncIterator[QueueStats]:
@@ -908,6 +922,7 @@ class Queue(Line, Generic[T]):
         self.configuration = self.codec.configuration(options)
         self._committer.touch(self, 0)
         self.records_went()
+        _wake_all(self._putters)
 
     def shutdown(self, *, immediate: bool = False) -> None:
         """Take no more puts; takes go on until the queue is empty, with `immediate` not at all.

@@ -127,6 +127,7 @@ class Store:
         DurabilityError: the store is closed, and what is on disk is known after a reopen.
         """
         if self._closing is None:
+            self._committer.begin_closing()
             self._closing = asyncio.ensure_future(self._close())
         async with asyncio.timeout(timeout):
             await asyncio.shield(self._closing)
