@@ -218,7 +218,11 @@ class Committer:
 
     def has_room(self, size: int) -> bool:
         """Whether `size` bytes more may wait to be written."""
-        return not self.waiting_bytes or self.waiting_bytes + size <= UNSEALED_BYTES_MAX
+        return not self.waiting_bytes or not self.is_full(size)
+
+    def is_full(self, size: int) -> bool:
+        """Whether `size` bytes more are too many beside what was counted."""
+        return self.waiting_bytes + size > UNSEALED_BYTES_MAX
 
     async def wait_for_room(self) -> None:
         """Until something of what waits has been handed to the writer."""

@@ -26,9 +26,10 @@ class Keys(Sequence[Key]):
     def __getitem__(self, index: slice) -> list[Key]: ...
 
     def __getitem__(self, index: int | slice) -> Key | list[Key]:
-        counters = range(self._first, self._first + self._count)
+        counters: Sequence[int] = range(self._first, self._first + self._count)
         if not self._first:
-            counters = range(0) if isinstance(index, slice) else counters
+            # They were dropped: no record has any of these numbers.
+            counters = (0,) * self._count
         if isinstance(index, slice):
             return [Key(counter, self._time) for counter in counters[index]]
         return Key(counters[index], self._time)
@@ -42,4 +43,6 @@ class Keys(Sequence[Key]):
         return hash((self._first, self._count, self._time))
 
     def __repr__(self) -> str:
+        if not self._first:
+            return "<Keys none>"
         return f"<Keys {self._first}..{self._first + self._count - 1}>"

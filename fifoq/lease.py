@@ -272,6 +272,7 @@ class Leases(Generic[T]):
         self._attempts.pop(counter, None)
         self.acked.append(delivery)
         queue.bias -= 1
+        queue.bytes_went(len(delivery._payload))
         queue.touch()
         queue.records_went()
         if queue.level == MEMORY:
@@ -331,9 +332,9 @@ class Leases(Generic[T]):
 
     def _return(self, record: Returned) -> None:
         queue = self.queue
-        queue.look(time.time_ns())
-        queue.bias -= 1
+        queue.bytes_went(len(record.payload))
         queue.give_back(record)
+        queue.bias -= 1
         queue.touch()
         queue.records_came()
 

@@ -255,6 +255,10 @@ class Line:
         else:
             self.window = WINDOW_MIN
         self.looked = now
+        self.note_size(now)
+
+    def note_size(self, now: int) -> None:
+        """Let the water marks see the size, wherever it may turn."""
         size = self.next - self.head + self.bias
         if self.high is None:
             if size:
@@ -266,10 +270,10 @@ class Line:
         elif self.low is not None and size < self.low:
             self.low, self.low_time = size, now
 
-    def first_put(self, now: int) -> None:
-        """The very first record makes a size of one, which no later look may see."""
+    def first_put(self, now: int, count: int = 1) -> None:
+        """The very first records make a size which no later look may see."""
         if self.high is None:
-            self.high = self.low = 1
+            self.high = self.low = count
             self.high_time = self.low_time = now
 
     def stamp_put(self, now: int) -> int:
@@ -515,6 +519,7 @@ class Line:
 
     def give_back(self, record: Returned) -> None:
         """The record is at its place again, as if nobody had claimed it."""
+        self.take_limit = self.lease_limit = 0
         heappush(self.returned, record)
         self.bias += 1
 
@@ -622,6 +627,8 @@ class Line:
 
     def unseal(self) -> None:
         """The sealed batch was refused: put it back as it was."""
+        # The tail becomes another list, which an open window would not see.
+        self.close_windows()
         batch, self.sealed = self.sealed, None
         assert batch is not None
         if batch.upto:
@@ -655,6 +662,20 @@ class Line:
         self.tail_counted = len(self.tail)
         self.hidden += batch.hidden
         self.headers = {**batch.headers, **self.headers}
+
+    def unwritten_bytes(self) -> int:
+        """By how many payload bytes the records that are there differ from those committed."""
+        self.close_run()
+        size = sum(len(payload) for payload in self.tail if payload is not None)
+        removed = [*self.removed, *self.acked, *self.dropped]
+        for claim in self.claims:
+            removed += map(removal_of, claim.records)
+        if self.sealed is not None:
+            size += sum(len(payload) for run in self.sealed.runs for payload in run.payloads)
+            removed += [*self.sealed.taken, *self.sealed.acked, *self.sealed.dropped]
+        for first, last, weight in removed:
+            size -= weight - records_weight(0, last - first + 1)
+        return size
 
     # What is read from disk.
 

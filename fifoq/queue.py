@@ -85,6 +85,7 @@ class Queue(Line, Generic[T]):
         "_state",
         "_takers",
         "_trouble",
+        "_written",
         "codec",
         "fast",
         "leasing",
@@ -123,10 +124,11 @@ class Queue(Line, Generic[T]):
         self._asyncio: AsyncioQueue[T] | None = None
         self.pressed = False
         self._trouble: FifoqError | None = None
-        self._bytes = genesis.queue_bytes
+        self._bytes = self._written = genesis.queue_bytes
         self.owner: Closable | None = None
         """The store, if closing the queue closes it."""
         self.leasing = Leases(self, committer, dict(state.attempts))
+        self.options = options
         self._use(options)
 
     def look(self, now: int) -> None:
@@ -135,6 +137,10 @@ class Queue(Line, Generic[T]):
 
     def _use(self, options: QueueOptions) -> None:
         self.close_windows()
+        if options.max_bytes is not None and self.options.max_bytes is None:
+            # Nobody counted them while there was no limit.
+            self.leasing.hand_over()
+            self._bytes = self._written + self.unwritten_bytes()
         self.options = options
         self.level = LEVELS[options.durability]
         self.fast = self.level == MEMORY and options.max_bytes is None
@@ -194,6 +200,8 @@ class Queue(Line, Generic[T]):
         while not self._admits(1, size):
             await self._wait_to_put(1, size)
         first, moment = self._store([payload], headers, level)
+        if self._putters:
+            self._pass_on_room()
         if first and level:
             await self._committed(first, 1, level)
         return Key(first, moment)
@@ -230,6 +238,8 @@ class Queue(Line, Generic[T]):
         while not self._admits(len(payloads), size):
             await self._wait_to_put(len(payloads), size)
         first, moment = self._store(payloads, None, level, size, item_bytes)
+        if self._putters:
+            self._pass_on_room()
         if first and level:
             await self._committed(first, len(payloads), level)
         return Keys(first, len(payloads), moment)
@@ -302,7 +312,11 @@ class Queue(Line, Generic[T]):
         now = time.time_ns()
         self.look(now)
         uncounted = len(self.tail) - self.tail_counted
-        if uncounted >= COUNT_AFTER or self.window <= WINDOW_MIN:
+        if (
+            uncounted >= COUNT_AFTER
+            or self.window <= WINDOW_MIN
+            or committer.is_full(uncounted * (SMALL_BYTES + COLUMN_BYTES) + size)
+        ):
             committer.waiting_bytes += self.count_tail()
         if len(self.tail) >= REAP_RECORDS or self.tail_bytes >= REAP_BYTES:
             committer.reap()
@@ -316,6 +330,8 @@ class Queue(Line, Generic[T]):
                 return False
             if options.overflow == "drop-oldest":
                 self._drop_oldest(count, size)
+                if not self._fits(count, size):
+                    return False
         if pressure and self._under_pressure():
             return False
         return committer.has_room(size)
@@ -357,6 +373,8 @@ class Queue(Line, Generic[T]):
             record = self.claim_head()
             self._bytes -= len(record.payload)
             self.dropped.append(removal_of(record))
+        if self.gap is not None and not self.has_ready():
+            self._committer.request_read(self)
 
     def _full(self) -> QueueFull:
         return QueueFull(
@@ -372,6 +390,14 @@ class Queue(Line, Generic[T]):
         future = committer.loop.create_future()
         self._putters.append(future)
         await self._wait_turn(self._putters, future)
+
+    def _pass_on_room(self) -> None:
+        """One wake-up stands for all the room there is: the next in line may fit as well."""
+        room = self._fits(1, COLUMN_BYTES)
+        if not room and self.options.overflow == "drop-oldest":
+            room = self.has_ready()
+        if room and not self._under_pressure():
+            _wake_one(self._putters)
 
     async def _wait_turn(
         self, waiting: deque[asyncio.Future[None]], future: asyncio.Future[None]
@@ -402,11 +428,14 @@ class Queue(Line, Generic[T]):
         now = time.time_ns()
         if self.options.overflow == "drop-newest" and not self._fits_exactly(payloads):
             return _DROPPED, now
-        self.first_put(now)
+        if level == MEMORY:
+            self.first_put(now, len(payloads))
         moment = self.stamp_put(now)
         first = self.extend(payloads, strong=level > MEMORY)
         if headers is not None:
             self.headers[first] = headers
+            self.tail_bytes += len(headers)
+            self._committer.waiting_bytes += len(headers)
         committer = self._committer
         if self.options.max_bytes is not None:
             self._bytes += sum(map(len, payloads))
@@ -436,7 +465,7 @@ class Queue(Line, Generic[T]):
 
     def _open_puts(self) -> None:
         """Let the next few puts of this turn pass without a look."""
-        if self.strong_upto or self._takers:
+        if self.strong_upto or self._takers or self.codec.typed:
             return
         count, options = self.window, self.options
         if len(self.tail) < options.buffer_size:
@@ -509,7 +538,7 @@ class Queue(Line, Generic[T]):
     async def _take(self) -> T:
         while not self.looks_ready():
             await self.wait_to_take()
-        if self.fast:
+        if self.level == MEMORY:
             return self.codec.decode(self._take_in_memory())
         records = [self._claim()]
         await self._commit_removal(records)
@@ -628,7 +657,9 @@ class Queue(Line, Generic[T]):
     def _take_in_memory(self) -> bytes:
         returned = self.returned
         if returned and (self.head >= self.run_end or returned[0].counter < self.head):
-            record = self._claim()
+            record = self.claim_head()
+            if self.delays is not None:
+                self.note_delay(1, time.time_ns() - record.time)
             self.removed.append(removal_of(record))
             payload = record.payload
         else:
@@ -680,6 +711,10 @@ class Queue(Line, Generic[T]):
             self.restored += claim.records
             self._committer.touch(self, 0)
 
+    def bytes_went(self, count: int) -> None:
+        """Payload bytes are gone for good, or are about to be given back."""
+        self._bytes -= count
+
     @property
     def has_putters(self) -> bool:
         return bool(self._putters)
@@ -696,6 +731,27 @@ class Queue(Line, Generic[T]):
         super().close_windows()
         self.leasing.acks_pass = False
 
+    def withdraw(self, first: int, count: int) -> bool:
+        at = max(0, first - self.tail_first)
+        size = sum(len(payload or b"") for payload in self.tail[at : at + count])
+        withdrawn = super().withdraw(first, count)
+        if withdrawn:
+            self._bytes -= size
+        return withdrawn
+
+    def give_back(self, record: Returned) -> None:
+        # The size turns here: what it was must be seen, and no window may pass the record by.
+        self.look(time.time_ns())
+        super().give_back(record)
+        self._bytes += len(record.payload)
+
+    def confirm(self) -> None:
+        now = time.time_ns()
+        self.note_size(now)
+        super().confirm()
+        self.note_size(now)
+        self._written = self._state.genesis.queue_bytes
+
     # Waking.
 
     def records_came(self) -> None:
@@ -708,6 +764,9 @@ class Queue(Line, Generic[T]):
             self._committer.request_read(self)
         if self._committer.failure is not None:
             _wake_all(self._putters)
+        elif self._putters:
+            # What came may be dropped for what waits.
+            self._pass_on_room()
 
     def records_went(self) -> None:
         """Let those who wait to put look again, and the next taker if there is more."""

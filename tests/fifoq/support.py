@@ -1,0 +1,91 @@
+"""A store on a simulated disk whose jobs run when the test says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import pytest
+
+import fifoq
+from fifoq import Queue, Store
+from store.files import Files
+from tests.support.clock import ManualClock
+from tests.support.runners import ManualRunner
+from tests.support.simfiles import SimFiles
+from tests.support.virtual import settle
+
+PATH = "/data"
+T = TypeVar("T")
+
+
+class Bench:
+    """Opens stores on one disk; `runner` is the one of the store opened last."""
+
+    def __init__(self, files: Files | None = None) -> None:
+        self.files: Any = SimFiles() if files is None else files
+        self.clock = ManualClock()
+        self.runner: ManualRunner
+
+    def _make_runner(
+        self, loop: asyncio.AbstractEventLoop, on_end: Callable[[], None], name: str
+    ) -> ManualRunner:
+        self.runner = ManualRunner(loop, on_end, name)
+        return self.runner
+
+    def open(self, **options: Any) -> fifoq.Opening[Queue[Any]]:
+        return fifoq.open(PATH, **self._given(options))
+
+    def open_store(self, **options: Any) -> fifoq.Opening[Store]:
+        return fifoq.open_store(PATH, **self._given(options))
+
+    def _given(self, options: dict[str, Any]) -> dict[str, Any]:
+        seams = {"files": self.files, "clock": self.clock, "runner": self._make_runner}
+        return {**seams, **options}
+
+    def crash(self) -> None:
+        """End the process: what the kernel has stays."""
+        self.files.process_crash()
+
+    async def step(self) -> bool:
+        """Run the one job that waits and what follows from it."""
+        stepped = self.runner.step()
+        await settle()
+        return stepped
+
+
+async def started(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """A task that has gone as far as it can without time passing."""
+    task = asyncio.ensure_future(work)
+    await settle()
+    return task
+
+
+async def cancelled(task: asyncio.Task[Any]) -> None:
+    """Cancel it; it must end so, and at once."""
+    task.cancel()
+    await settle()
+    assert task.cancelled()
+
+
+async def drained(queue: Queue[T]) -> list[T]:
+    """Take everything that is there."""
+    found: list[T] = []
+    while len(queue):
+        found.append(await queue.take(timeout=60))
+    return found
+
+
+def fake_time(monkeypatch: pytest.MonkeyPatch, start: int = 10**18) -> list[int]:
+    """The wall clock that queues see; the test changes its only entry."""
+    now = [start]
+
+    class Time:
+        @staticmethod
+        def time_ns() -> int:
+            return now[0]
+
+    monkeypatch.setattr("fifoq.queue.time", Time)
+    monkeypatch.setattr("fifoq.lease.time", Time)
+    return now
