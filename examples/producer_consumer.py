@@ -40,6 +40,8 @@ async def work(q: fifoq.Queue[bytes], seconds: float) -> int:
             delivery = await q.lease()
         except fifoq.QueueClosed:
             return count
+        if not count:
+            print(f"a worker begins with {delivery.item!r}", flush=True)
         try:
             await asyncio.sleep(seconds)  # your handler
         except BaseException:

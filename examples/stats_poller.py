@@ -39,15 +39,17 @@ def line(stats: fifoq.ReadOnlyStats) -> str:
 
 
 async def serve(path: str) -> None:
-    """The service: it takes orders in faster than it bills them."""
+    """The service: orders come in bursts, and are billed one after the other."""
     async with fifoq.open_store(path) as store:
         orders, bills = await store.queue("orders"), await store.queue("bills")
-        await orders.put(b"order")
+        await orders.put_many([b"order"] * 40)
         print("serving", flush=True)
         while True:
-            await orders.put_many([b"order"] * 5)
-            await bills.put_many(await orders.take_many(3))
-            await bills.take_many(2)
+            if len(orders) < 10:
+                await orders.put_many([b"order"] * 30)
+            await bills.put(await orders.take())
+            if len(bills) > 4:
+                await bills.take_many(4)
             await asyncio.sleep(0.02)
 
 
