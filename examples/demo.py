@@ -58,7 +58,9 @@ class Books:
         self.acked: set[Name] = set()
         self._begun: dict[Name, int] = {}
 
-    def note(self, said: bytes) -> None:
+    def note(self, said: bytes) -> tuple[int, int]:
+        """One life; how many puts and acks were under way at its end."""
+        kinds = [kind for kind, *_ in _SAID.iter_unpack(said)]
         for kind, life, producer, number, moment in _SAID.iter_unpack(said):
             name = (life, producer, number)
             if kind == PUT:
@@ -68,10 +70,8 @@ class Books:
                 self.confirmed[name] = (self._begun.pop(name), moment)
             else:
                 (self.acking if kind == ACK else self.acked).add(name)
-
-    def under_way(self) -> tuple[int, int]:
-        """Puts and acks that were begun and never confirmed, over all lives."""
-        return len(self.put) - len(self.confirmed), len(self.acking) - len(self.acked)
+        puts, acks = kinds.count(PUT), kinds.count(ACK)
+        return puts - kinds.count(PUT_DONE), acks - kinds.count(ACK_DONE)
 
     def broken(self, found: list[Name]) -> list[str]:
         """Every promise that these records, found in this order, break."""
@@ -184,9 +184,7 @@ def _demonstrate(console: Console, signs: Signs) -> int:
 
 def _one_life(console: Console, signs: Signs, path: str, books: Books, life: int) -> bool:
     console.print(f"\n[bold]Life {life}[/]: {SECONDS} s under load, then kill -9 ...")
-    puts_before, acks_before = books.under_way()
-    _serve_until_killed(path, books, life)
-    puts, acks = books.under_way()
+    puts, acks = _serve_until_killed(path, books, life)
     confirmed = [times for name, times in books.confirmed.items() if name[0] == life]
     delays = statistics.quantiles([(end - begin) / 1e6 for begin, end in confirmed], n=100)
     console.print(f"  confirmed  [cyan]{_chart([end for _, end in confirmed], signs)}[/]")
@@ -194,9 +192,7 @@ def _one_life(console: Console, signs: Signs, path: str, books: Books, life: int
         f"             {len(confirmed):,} puts; each waited {delays[49]:.1f} ms (median), "
         f"{delays[98]:.1f} ms (p99)"
     )
-    console.print(
-        f"  cut short  puts under way: {puts - puts_before}, acks under way: {acks - acks_before}"
-    )
+    console.print(f"  cut short  puts under way: {puts}, acks under way: {acks}")
     start = time.perf_counter()
     found = asyncio.run(_look(path))
     seconds = time.perf_counter() - start
@@ -217,8 +213,8 @@ def _chart(moments: list[int], signs: Signs) -> str:
     return f"{bars}{signs.end}"
 
 
-def _serve_until_killed(path: str, books: Books, life: int) -> None:
-    """Run a service, note what it says, kill it; it never outlives this call."""
+def _serve_until_killed(path: str, books: Books, life: int) -> tuple[int, int]:
+    """Run a service, note what it says, kill it; how many puts and acks that cut short."""
     command = [sys.executable, __file__, "--serve", path, str(life)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as service:
         assert service.stdout is not None
@@ -233,7 +229,7 @@ def _serve_until_killed(path: str, books: Books, life: int) -> None:
     if len(said) < _SAID.size:
         raise RuntimeError("the service ended by itself")
     # What the kill cut short was never said.
-    books.note(said[: len(said) - len(said) % _SAID.size])
+    return books.note(said[: len(said) - len(said) % _SAID.size])
 
 
 async def _look(path: str) -> list[Name]:
