@@ -260,25 +260,23 @@ def add_batch(draft: Draft, log: Log, line: Line, batch: Batch) -> bool:
         if ranges:
             draft.remove(queue, merged(sorted(ranges)), reason=reason, delay_ns=delay)
             delay = 0
-    if line.high is not None and line.low is not None and (batch.runs or batch.removes):
-        draft.set_marks(queue, *_marks(line, batch))
+    if batch.runs or batch.removes:
+        _set_marks(draft, queue, line)
     return bool(batch.runs) and keep_counters(draft, queue, line.next)
 
 
-def _marks(line: Line, batch: Batch) -> tuple[int, int, int, int]:
-    """The line's water marks and times as they are once this batch is committed.
+def _set_marks(draft: Draft, queue: QueueState, line: Line) -> None:
+    """The marks that were seen in memory, and the size that this very commit leads to.
 
-    The line itself notes a size when somebody looks, and what the batch hides once it is confirmed.
+    Nobody has seen that one if the commit holds records that nobody may take before it.
     """
-    high, high_time, low, low_time = line.high, line.high_time, line.low, line.low_time
-    assert high is not None
-    assert low is not None
-    size = len(line) + batch.hidden
-    if size > high:
-        high, high_time = size, line.put_time
-    elif size < low:
-        low, low_time = size, line.take_marks[-1][1] if line.take_marks else line.looked
-    return high, high_time, low, low_time
+    high, low = line.high, line.low
+    if high is None or low is None:
+        return
+    size = draft.plans[queue.name].genesis.queue_size
+    high_time = line.high_time if size <= high else line.looked
+    low_time = line.low_time if size >= low else line.looked
+    draft.set_marks(queue, max(high, size), high_time, min(low, size), low_time)
 
 
 def _headers_of(batch: Batch, run: Run) -> Columns | None:

@@ -162,7 +162,7 @@ class Queue(Line, Generic[T]):
         """Put one record; returns its key once it is committed at the queue's durability.
 
         Keywords: `durability` for this call, `headers` (a dict of strings). Waits while the queue
-        is full or under pressure, if its `overflow` is "block". Cancelled before the record is
+        is under pressure, and while it is full if its `overflow` is "block". Cancelled before it is
         sealed into a frame, it is certainly not in the queue; after that it is, once. QueueFull,
         QueueClosed, ItemTooLarge, DiskFull: nothing was stored. DurabilityError: whether it was
         is known after a reopen. With `overflow="drop-newest"` a record that was dropped has the
@@ -896,6 +896,8 @@ class Queue(Line, Generic[T]):
         """A snapshot; cheap enough to poll a thousand times a second."""
         self.look(time.time_ns())
         self.close_run()
+        # Whoever asks must not be told of a pressure that has gone: it may be why nobody puts.
+        self._under_pressure()
         return collect(self, self._committer)
 
     def watch(self, interval: float = 1.0) -> AsyncIterator[QueueStats]:
