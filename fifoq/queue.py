@@ -162,7 +162,7 @@ class Queue(Line, Generic[T]):
         """Put one record; returns its key once it is committed at the queue's durability.
 
         Keywords: `durability` for this call, `headers` (a dict of strings). Waits while the queue
-        is full or under pressure, if its `overflow` is "block". Cancelled before the record is
+        is under pressure, and while it is full if its `overflow` is "block". Cancelled before it is
         sealed into a frame, it is certainly not in the queue; after that it is, once. QueueFull,
         QueueClosed, ItemTooLarge, DiskFull: nothing was stored. DurabilityError: whether it was
         is known after a reopen. With `overflow="drop-newest"` a record that was dropped has the
@@ -624,16 +624,19 @@ class Queue(Line, Generic[T]):
         return record
 
     async def restore(self, records: list[Returned]) -> None:
-        """Records that were taken reached nobody: they go back to their places."""
+        """Records that were taken reached nobody: they are back at their places on return."""
         # First the removal, if it still waits: a frame's removals come after what it restores.
+        await self._next_commit()
+        self.restored += records
+        await self._next_commit()
+
+    async def _next_commit(self) -> None:
         committer = self._committer
         committer.require_usable()
         waiter = Waiter(committer.loop.create_future(), self)
         committer.touch(self, None)
         committer.wait(waiter, MEMORY)
         await waiter.future
-        self.restored += records
-        committer.touch(self, 0)
 
     def _not_ready(self) -> QueueEmpty:
         if self.gap is not None:
@@ -893,6 +896,8 @@ class Queue(Line, Generic[T]):
         """A snapshot; cheap enough to poll a thousand times a second."""
         self.look(time.time_ns())
         self.close_run()
+        # Whoever asks must not be told of a pressure that has gone: it may be why nobody puts.
+        self._under_pressure()
         return collect(self, self._committer)
 
     def watch(self, interval: float = 1.0) -> AsyncIterator[QueueStats]:

@@ -220,12 +220,13 @@ async def _open_store(
             path, files=files, clock=clock, options=options.log_options(), recover=recover
         )
 
-    committer.runner = make_runner(loop, committer.pump, os.path.basename(path) or path)
     chores = Chores(close)
     committer.on_sync_due = partial(chores.give, sync)
     committer.on_idle = partial(chores.give, tidy)
     system = await ActorSystem().start()
     try:
+        # Not before: whoever leaves while the system starts must not leave a thread behind.
+        committer.runner = make_runner(loop, committer.pump, os.path.basename(path) or path)
         await system.spawn(Owner, committer, open_the_log, name="owner", mailbox=chores)
     except BaseException:
         if committer.log is None and not isinstance(sys.exception(), asyncio.CancelledError):
