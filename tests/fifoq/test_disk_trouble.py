@@ -339,10 +339,14 @@ async def test_a_read_that_is_refused_is_told_and_tried_again(monkeypatch: Any) 
             await q.put(item)
     async with bench.open(durability="memory") as q:
         bench.break_next("pread", errno.EMFILE, for_ever=True)
-        found = []
-        with pytest.raises(fifoq.AccessError):
+        found: list[bytes] = []
+
+        async def take_all() -> None:
             while True:
                 found.append(await q.take())
+
+        with pytest.raises(fifoq.AccessError):
+            await take_all()
         assert found == items[: len(found)]
         bench.faulty.faults = ()
         assert found + await drained(q) == items

@@ -46,7 +46,7 @@ def test_a_missing_package_and_windows_are_named(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(ImportError, match="finds none"):
             _shadow.check_packages()
     with monkeypatch.context() as patch:
-        patch.setattr(_shadow.os, "name", "nt")
+        patch.setattr("fifoq._shadow.os.name", "nt")
         with pytest.raises(ImportError, match="Windows"):
             _shadow.check_packages()
 
