@@ -185,13 +185,15 @@ class QueueMachine(RuleBasedStateMachine):
                 neighbour = await started(self.queues[other].put(key_bytes, durability="os"))
             counter = queue.next
             task: Any = await started(queue.take() if takes else queue.put(payload))
+            # The log's upkeep may have been first.
+            was_sealed = queue.tail_first > counter
             await cancelled(task)
             runner.let_go()
             await settle()
             if neighbour is not None:
                 key = await neighbour
                 self._added(other, [key.counter], [key_bytes], "os")
-            if sealed and not takes:
+            if was_sealed and not takes:
                 # Withdrawn before that, nobody has seen its counter.
                 self.shown[name].add(counter)
                 self.changed()[name][counter] = payload
