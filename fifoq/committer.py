@@ -404,7 +404,7 @@ class Committer:
         kept: list[Waiter] = []
         # Puts first: what nobody waits for any more is then all that keeps a flush from its end.
         for waiter in sorted(job.waiters, key=_puts_first):
-            if had_puts and not waiter.count and (waiter.line or not self._holds_records()):
+            if had_puts and not waiter.count and self._may_go_on(waiter):
                 kept.append(waiter)
                 continue
             self._refuse_waiter(waiter, error)
@@ -426,8 +426,11 @@ class Committer:
         else:
             self._retry_later()
 
-    def _holds_records(self) -> bool:
-        return any(payload is not None for line in self._dirty for payload in line.tail)
+    def _may_go_on(self, waiter: Waiter) -> bool:
+        """Whether what it waits for can be committed without the records that were refused."""
+        if waiter.line is None:
+            return not any(payload is not None for line in self._dirty for payload in line.tail)
+        return waiter.claim is None or waiter.claim.upto < waiter.line.tail_first
 
     def _refuse_waiter(self, waiter: Waiter, error: FifoqError) -> None:
         line = waiter.line

@@ -79,6 +79,10 @@ class Claim:
         self.records = records
         self.sealed = False
 
+    @property
+    def upto(self) -> int:
+        return max(record.counter for record in self.records)
+
 
 class Batch:
     """What one commit holds of a queue."""
@@ -563,14 +567,20 @@ class Line:
         batch = Batch()
         if self.tail and puts:
             self._seal_tail(batch)
-        batch.taken, self.removed = self.removed, []
-        batch.claims, self.claims = self.claims, []
+        # A record that is not written yet cannot be removed; with all of the tail there is none.
+        written = self.tail_first
+        batch.taken, self.removed = _parted(self.removed, written)
+        batch.claims = [claim for claim in self.claims if claim.upto < written]
+        self.claims = [claim for claim in self.claims if claim.upto >= written]
         for claim in batch.claims:
             claim.sealed = True
             batch.taken += map(removal_of, claim.records)
-        batch.acked, self.acked = self.acked, []
-        batch.dropped, self.dropped = self.dropped, []
+        batch.acked, self.acked = _parted(self.acked, written)
+        batch.dropped, self.dropped = _parted(self.dropped, written)
         batch.leases, self.leases = self.leases, {}
+        if not puts:
+            self.leases = {c: n for c, n in batch.leases.items() if c >= written}
+            batch.leases = {c: n for c, n in batch.leases.items() if c < written}
         batch.restored, self.restored = self.restored, []
         if puts:
             batch.configuration, self.configuration = self.configuration, None
@@ -698,6 +708,18 @@ class Line:
         self.cached_bytes += sum(map(run_bytes, runs))
         last = self.gap[1]
         self.gap = (upto + 1, last) if upto < last else None
+
+
+def _parted(
+    removals: list[tuple[int, int, int]], written: int
+) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
+    """Those below the counter and those from it on; no removal lies across it."""
+    if all(first < written for first, _, _ in removals):
+        return removals, []
+    return (
+        [removal for removal in removals if removal[0] < written],
+        [removal for removal in removals if removal[0] >= written],
+    )
 
 
 def removal_of(record: Returned) -> tuple[int, int, int]:

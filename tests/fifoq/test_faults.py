@@ -251,3 +251,31 @@ def test_memory_records_that_a_full_disk_refused_can_be_taken_and_are_written_la
             assert [record.item async for record in queue.browse()] == records[2:]
 
     play(scene)
+
+
+def test_a_removal_of_a_record_that_a_full_disk_refused_waits_for_the_record(
+    tmp_path: Path,
+) -> None:
+    """It was written without the record, which the store refused, and the committer stood still."""
+    files = SmallDisk()
+
+    async def scene() -> None:
+        options = {"buffer_bytes": 64 << 20, "flush_interval": 60.0}
+        async with fifoq.open(
+            tmp_path / "store", files=files, durability="memory", **options
+        ) as queue:
+            queue.put_nowait(b"on disk")
+            await queue.flush()
+            files.full = True
+            for _ in range(8):
+                queue.put_nowait(bytes(1 << 20))
+            assert queue.take_nowait() == b"on disk"
+            assert queue.take_nowait() == bytes(1 << 20)
+            with pytest.raises(fifoq.DiskFull):
+                await queue.flush()
+            files.full = False
+            await queue.flush()
+        async with fifoq.open(tmp_path / "store") as queue:
+            assert len(queue) == 7
+
+    play(scene)
