@@ -9,6 +9,7 @@ from fifoq._shadow import check_packages
 
 check_packages()
 
+from fifoq.asyncio_queue import AsyncioQueue  # noqa: E402
 from fifoq.browse import Record  # noqa: E402
 from fifoq.errors import (  # noqa: E402
     QueueClosed,
@@ -52,6 +53,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "AccessError",
     "AlreadyOpen",
+    "AsyncioQueue",
     "CorruptionError",
     "CounterExhausted",
     "Delivery",

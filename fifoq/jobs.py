@@ -52,7 +52,6 @@ class Waiter:
         self,
         future: asyncio.Future[None],
         line: Line | None = None,
-        *,
         first: int = 0,
         count: int = 0,
         claim: Claim | None = None,
@@ -261,9 +260,23 @@ def add_batch(draft: Draft, log: Log, line: Line, batch: Batch) -> bool:
         if ranges:
             draft.remove(queue, merged(sorted(ranges)), reason=reason, delay_ns=delay)
             delay = 0
-    if line.high is not None and line.low is not None and (batch.runs or batch.removes):
-        draft.set_marks(queue, line.high, line.high_time, line.low, line.low_time)
+    if batch.runs or batch.removes:
+        _set_marks(draft, queue, line)
     return bool(batch.runs) and keep_counters(draft, queue, line.next)
+
+
+def _set_marks(draft: Draft, queue: QueueState, line: Line) -> None:
+    """The marks that were seen in memory, and the size that this very commit leads to.
+
+    Nobody has seen that one if the commit holds records that nobody may take before it.
+    """
+    high, low = line.high, line.low
+    if high is None or low is None:
+        return
+    size = draft.plans[queue.name].genesis.queue_size
+    high_time = line.high_time if size <= high else line.looked
+    low_time = line.low_time if size >= low else line.looked
+    draft.set_marks(queue, max(high, size), high_time, min(low, size), low_time)
 
 
 def _headers_of(batch: Batch, run: Run) -> Columns | None:

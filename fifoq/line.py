@@ -45,6 +45,8 @@ TIME_RUNS_MAX: Final = 64
 
 TimeRuns = list[tuple[int, int]]
 """From which counter on which time holds, rising."""
+Removals = list[tuple[int, int, int]]
+"""First and last counter, and their weight."""
 
 
 class Returned(NamedTuple):
@@ -80,7 +82,8 @@ class Claim:
         self.sealed = False
 
     @property
-    def upto(self) -> int:
+    def last(self) -> int:
+        """The highest counter."""
         return max(record.counter for record in self.records)
 
 
@@ -142,6 +145,7 @@ class Line:
         "chunks",
         "claims",
         "configuration",
+        "delay_count",
         "delay_ns",
         "delay_total_ns",
         "delays",
@@ -184,6 +188,7 @@ class Line:
         "take_limit",
         "take_marks",
         "taken_from",
+        "taken_time",
         "visible",
         "window",
         "withdrawn",
@@ -239,7 +244,8 @@ class Line:
         self.restored: list[Returned] = []
         self.configuration: bytes | None = None
         self.delays: Histogram | None = None
-        self.delay_ns = self.delay_total_ns = 0
+        self.delay_ns = self.delay_total_ns = self.delay_count = 0
+        self.taken_time = 0
         self.high: int | None = None
         self.high_time = 0
         self.low: int | None = None
@@ -295,6 +301,9 @@ class Line:
     def stamp_take(self, now: int) -> None:
         marks = self.take_marks
         if not marks or now - marks[-1][1] >= SAME_TIME_NS:
+            if self.head == self.taken_from:
+                # Nothing was taken from the run since: no record needs the older ones.
+                marks.clear()
             marks.append((self.head, now))
 
     def open_puts(self, count: int) -> None:
@@ -349,6 +358,9 @@ class Line:
         self.withdrawn = True
         self.withdrawn_count += count
         self.hidden -= count
+        if not self.hidden and (self.sealed is None or not self.sealed.hidden):
+            # Nothing is hidden any more, so nothing behind it has to wait.
+            self.strong_upto = 0
         return True
 
     def count_tail(self) -> int:
@@ -389,6 +401,9 @@ class Line:
 
     def records_came(self) -> None:
         """There may be something to take that was not there before."""
+
+    def records_went(self) -> None:
+        """There may be room that was not there before."""
 
     def read_ended(self, error: FifoqError | None) -> None:
         """Records were brought into memory, or could not be."""
@@ -434,6 +449,8 @@ class Line:
         start, stop = self.tail_shown, visible + 1
         if start < self.tail_first:
             start = self.tail_first
+        if self.withdrawn:
+            start, stop = self._between_holes(start, stop)
         if start >= stop:
             return None
         at = start - self.tail_first
@@ -442,6 +459,16 @@ class Line:
         counted = stop - self.tail_first <= self.tail_counted
         item_bytes = self.tail_item_bytes if counted else None
         return Run(start, payloads, times_from(self.tail_times, start), item_bytes)  # type: ignore[arg-type]
+
+    def _between_holes(self, start: int, stop: int) -> tuple[int, int]:
+        """The first records of the tail from `start` on of which none was withdrawn."""
+        tail, first = self.tail, self.tail_first
+        while start < stop and tail[start - first] is None:
+            start += 1
+        end = start
+        while end < stop and tail[end - first] is not None:
+            end += 1
+        return start, end
 
     def _start_run(self, run: Run) -> None:
         first, payloads, times, item_bytes = run
@@ -466,6 +493,7 @@ class Line:
         self.removed.append((first, end - 1, self.taken_weight(first, end)))
         self.taken_from = end
         if self.take_marks:
+            self.taken_time = self.take_marks[-1][1]
             self._note_delays(first, end)
         if self.headers:
             # What waits in the tail still needs its headers written.
@@ -501,6 +529,7 @@ class Line:
             delay = max(0, delay)
             self.delay_ns += count * delay
             self.delay_total_ns += count * delay
+            self.delay_count += count
             self.delays.add(delay, count)
 
     def claim_head(self) -> Returned:
@@ -517,7 +546,10 @@ class Line:
         payload = self.ready.popleft()
         self.head = self.taken_from = counter + 1
         time = self.run_times[_index_at(self.run_times, counter)][1]
-        return Returned(counter, time, payload, self.headers.get(counter))
+        headers = self.headers.get(counter) if self.headers else None
+        if headers is not None and counter < self.tail_first:
+            del self.headers[counter]
+        return Returned(counter, time, payload, headers)
 
     def same_time_until(self, limit: int) -> tuple[int, int]:
         """Up to which counter of the run, not over `limit`, records share the head's put time."""
@@ -567,26 +599,34 @@ class Line:
         batch = Batch()
         if self.tail and puts:
             self._seal_tail(batch)
-        # A record that is not written yet cannot be removed; with all of the tail there is none.
-        written = self.tail_first
-        batch.taken, self.removed = _parted(self.removed, written)
-        batch.claims = [claim for claim in self.claims if claim.upto < written]
-        self.claims = [claim for claim in self.claims if claim.upto >= written]
+        if self.tail:
+            self._seal_removals_of_written(batch)
+        else:
+            batch.taken, self.removed = self.removed, []
+            batch.claims, self.claims = self.claims, []
+            batch.acked, self.acked = self.acked, []
+            batch.dropped, self.dropped = self.dropped, []
+            batch.leases, self.leases = self.leases, {}
         for claim in batch.claims:
             claim.sealed = True
             batch.taken += map(removal_of, claim.records)
-        batch.acked, self.acked = _parted(self.acked, written)
-        batch.dropped, self.dropped = _parted(self.dropped, written)
-        batch.leases, self.leases = self.leases, {}
-        if not puts:
-            self.leases = {c: n for c, n in batch.leases.items() if c >= written}
-            batch.leases = {c: n for c, n in batch.leases.items() if c < written}
         batch.restored, self.restored = self.restored, []
         if puts:
             batch.configuration, self.configuration = self.configuration, None
         batch.delay_ns, self.delay_ns = self.delay_ns, 0
         self.sealed = batch
         return batch
+
+    def _seal_removals_of_written(self, batch: Batch) -> None:
+        """What waits in the tail can not be removed before it is put."""
+        first = self.tail_first
+        batch.taken, self.removed = _before(first, self.removed)
+        batch.acked, self.acked = _before(first, self.acked)
+        batch.dropped, self.dropped = _before(first, self.dropped)
+        batch.claims = [claim for claim in self.claims if claim.last < first]
+        self.claims = [claim for claim in self.claims if claim.last >= first]
+        batch.leases = {c: attempt for c, attempt in self.leases.items() if c < first}
+        self.leases = {c: attempt for c, attempt in self.leases.items() if c >= first}
 
     def _seal_tail(self, batch: Batch) -> None:
         self.count_tail()
@@ -679,6 +719,8 @@ class Line:
             self.tail_shown = batch.shown
         self.tail_first = first
         self.tail_times = times
+        # Both parts may have even lengths, and different ones.
+        self.tail_item_bytes = None
         self.tail_bytes += batch.frame_bytes
         self.tail_counted = len(self.tail)
         self.hidden += batch.hidden
@@ -710,21 +752,15 @@ class Line:
         self.gap = (upto + 1, last) if upto < last else None
 
 
-def _parted(
-    removals: list[tuple[int, int, int]], written: int
-) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
-    """Those below the counter and those from it on; no removal lies across it."""
-    if all(first < written for first, _, _ in removals):
-        return removals, []
-    return (
-        [removal for removal in removals if removal[0] < written],
-        [removal for removal in removals if removal[0] >= written],
-    )
-
-
 def removal_of(record: Returned) -> tuple[int, int, int]:
     counter, _, payload, _ = record
     return counter, counter, records_weight(len(payload), 1)
+
+
+def _before(counter: int, removals: Removals) -> tuple[Removals, Removals]:
+    """Removals of records below a counter, and the others. No range reaches across the tail."""
+    early = [removal for removal in removals if removal[0] < counter]
+    return early, [removal for removal in removals if removal[0] >= counter]
 
 
 def run_bytes(run: Run) -> int:
@@ -749,8 +785,10 @@ def times_from(times: TimeRuns, counter: int) -> TimeRuns:
 
 def time_runs(run: Run) -> list[tuple[int, int]]:
     """How many records of a run share which time, as a block wants it."""
-    counted = []
     times, end = run.times, run.end
+    if len(times) == 1:
+        return [(end - run.first, times[0][1])]
+    counted = []
     for at, (first, time) in enumerate(times):
         first = max(first, run.first)
         stop = min(times[at + 1][0], end) if at + 1 < len(times) else end

@@ -37,7 +37,8 @@ from fifoq.line import (
 from fifoq.options import LEVELS, MEMORY, Durability, QueueOptions
 from fifoq.receipt import Receipt
 from fifoq.stats import QueueStats, collect, watch
-from store import FifoqError, ItemTooLarge, Key
+from store import CounterExhausted, FifoqError, ItemTooLarge, Key
+from store.keys import COUNTER_MAX
 from store.state import QueueState
 
 if TYPE_CHECKING:
@@ -137,6 +138,8 @@ class Queue(Line, Generic[T]):
 
     def _use(self, options: QueueOptions) -> None:
         self.close_windows()
+        # What was taken so far counts, or does not, by the settings of then.
+        self.close_run()
         if options.max_bytes is not None and self.options.max_bytes is None:
             # Nobody counted them while there was no limit.
             self.leasing.hand_over()
@@ -159,7 +162,7 @@ class Queue(Line, Generic[T]):
         """Put one record; returns its key once it is committed at the queue's durability.
 
         Keywords: `durability` for this call, `headers` (a dict of strings). Waits while the queue
-        is full or under pressure, if its `overflow` is "block". Cancelled before the record is
+        is under pressure, and while it is full if its `overflow` is "block". Cancelled before it is
         sealed into a frame, it is certainly not in the queue; after that it is, once. QueueFull,
         QueueClosed, ItemTooLarge, DiskFull: nothing was stored. DurabilityError: whether it was
         is known after a reopen. With `overflow="drop-newest"` a record that was dropped has the
@@ -187,7 +190,7 @@ class Queue(Line, Generic[T]):
             self.bias -= 1
             self.hidden += 1
             moment = self.put_time
-            waiter = Waiter(self._new_future(), self, first=counter, count=1)
+            waiter = Waiter(self._new_future(), self, counter, 1)
             self._committer.waiters.append(waiter)
             try:
                 await waiter.future
@@ -309,6 +312,10 @@ class Queue(Line, Generic[T]):
         committer.require_usable()
         if self._shutdown:
             raise QueueClosed(f"queue {self.name!r} takes no more records; it was shut down.")
+        if self.next + count > COUNTER_MAX:
+            raise CounterExhausted(
+                f"queue {self.name!r} has used its last counter. Nothing was stored."
+            )
         now = time.time_ns()
         self.look(now)
         uncounted = len(self.tail) - self.tail_counted
@@ -320,7 +327,7 @@ class Queue(Line, Generic[T]):
             committer.waiting_bytes += self.count_tail()
         if len(self.tail) >= REAP_RECORDS or self.tail_bytes >= REAP_BYTES:
             committer.reap()
-        if committer.refused is not None and self.level == MEMORY:
+        if committer.refused is not None and (self.level == MEMORY or not committer.has_room(size)):
             raise committer.refused
         options = self.options
         if not self._fits(count, size):
@@ -444,12 +451,23 @@ class Queue(Line, Generic[T]):
         elif level > MEMORY or len(payloads[0]) > SMALL_BYTES:
             committer.waiting_bytes += self.count_tail()
         self.touch()
+        if self._putters and self._has_room():
+            # One take of many records woke one of us: the next one follows.
+            _wake_one(self._putters)
         if level == MEMORY:
             if self._takers and not self.strong_upto:
                 _wake_one(self._takers)
             elif self.fast:
                 self._open_puts()
         return first, moment
+
+    def _has_room(self) -> bool:
+        maxsize, max_bytes = self.options.maxsize, self.options.max_bytes
+        return (
+            (maxsize is None or self._depth() < maxsize)
+            and (max_bytes is None or self._bytes < max_bytes)
+            and not self._under_pressure()
+        )
 
     def _fits_exactly(self, payloads: Sequence[bytes]) -> bool:
         return self._fits(len(payloads), sum(map(len, payloads)) + COLUMN_BYTES * len(payloads))
@@ -465,11 +483,12 @@ class Queue(Line, Generic[T]):
 
     def _open_puts(self) -> None:
         """Let the next few puts of this turn pass without a look."""
-        if self.strong_upto or self._takers or self.codec.typed:
+        if self.strong_upto or self._takers or not self._takes_plain_bytes:
             return
         count, options = self.window, self.options
         if len(self.tail) < options.buffer_size:
-            count = min(count, options.buffer_size - len(self.tail))
+            # The one that fills the buffer must be looked at.
+            count = min(count, options.buffer_size - len(self.tail) - 1)
         self._append = self.tail.append
         self.open_puts(min(count, self._room_left()))
         self._committer.open_window(self)
@@ -494,9 +513,16 @@ class Queue(Line, Generic[T]):
         options = self.options
         if options.max_bytes is not None or self.strong_upto != self.next - 1:
             return
+        if not self._takes_plain_bytes:
+            return
         self._append = self.tail.append
         self.strong_limit = self.next + min(WINDOW_MAX, self._room_left())
         self._committer.open_window(self)
+
+    @property
+    def _takes_plain_bytes(self) -> bool:
+        """Whether any small bytes may be put without a look at them."""
+        return not self.codec.typed and self.options.max_item_bytes >= SMALL_BYTES
 
     def _room_left(self) -> int:
         """How many records may come before a limit must be looked at."""
@@ -598,16 +624,19 @@ class Queue(Line, Generic[T]):
         return record
 
     async def restore(self, records: list[Returned]) -> None:
-        """Records that were taken reached nobody: they go back to their places."""
+        """Records that were taken reached nobody: they are back at their places on return."""
         # First the removal, if it still waits: a frame's removals come after what it restores.
+        await self._next_commit()
+        self.restored += records
+        await self._next_commit()
+
+    async def _next_commit(self) -> None:
         committer = self._committer
         committer.require_usable()
         waiter = Waiter(committer.loop.create_future(), self)
         committer.touch(self, None)
         committer.wait(waiter, MEMORY)
         await waiter.future
-        self.restored += records
-        committer.touch(self, 0)
 
     def _not_ready(self) -> QueueEmpty:
         if self.gap is not None:
@@ -621,6 +650,9 @@ class Queue(Line, Generic[T]):
             if self.gap is None:
                 return None
             await self.wait_to_take()
+        if self._takers:
+            # We only looked: a taker must not sleep through the wake-up that we got.
+            self.records_came()
         payload = self.peek_head()
         assert payload is not None
         return self.codec.decode(payload)
@@ -636,7 +668,7 @@ class Queue(Line, Generic[T]):
         if self.delays is not None:
             self.stamp_take(now)
         if self.has_ready():
-            if len(self.chunks) < 2 and self.gap is not None:
+            if len(self.chunks) < 2 and self.gap is not None and self._trouble is None:
                 committer.request_read(self)
             return True
         if self._trouble is not None:
@@ -661,14 +693,14 @@ class Queue(Line, Generic[T]):
         returned = self.returned
         if returned and (self.head >= self.run_end or returned[0].counter < self.head):
             record = self.claim_head()
-            if self.delays is not None:
-                self.note_delay(1, time.time_ns() - record.time)
+            self.taken_time = now = time.time_ns()
+            self.note_delay(1, now - record.time)
             self.removed.append(removal_of(record))
             payload = record.payload
         else:
             self.head += 1
             payload = self._pop()
-            if not returned and self.fast and not self.codec.typed:
+            if not (returned or self._putters) and self.fast and not self.codec.typed:
                 self.open_takes(self.window)
                 self._committer.open_window(self)
         if self.options.max_bytes is not None:
@@ -679,8 +711,8 @@ class Queue(Line, Generic[T]):
 
     def _claim(self) -> Returned:
         record = self.claim_head()
-        if self.delays is not None:
-            self.note_delay(1, time.time_ns() - record.time)
+        self.taken_time = now = time.time_ns()
+        self.note_delay(1, now - record.time)
         if self.options.max_bytes is not None:
             self._bytes -= len(record.payload)
         return record
@@ -711,8 +743,7 @@ class Queue(Line, Generic[T]):
                     self.give_back(record)
                 self.records_came()
         elif _succeeded(waiter.future):
-            self.restored += claim.records
-            self._committer.touch(self, 0)
+            self._committer.restore(self, claim)
 
     def bytes_went(self, count: int) -> None:
         """Payload bytes are gone for good, or are about to be given back."""
@@ -720,7 +751,8 @@ class Queue(Line, Generic[T]):
 
     @property
     def has_putters(self) -> bool:
-        return bool(self._putters)
+        """Whether somebody must hear of an ack: putters, or takers after a shutdown."""
+        return bool(self._putters or self._shutdown)
 
     def seal(self, *, puts: bool = True) -> Batch:
         self.leasing.hand_over()
@@ -783,7 +815,8 @@ class Queue(Line, Generic[T]):
     def read_ended(self, error: FifoqError | None) -> None:
         self._trouble = error
         if error is not None:
-            _wake_one(self._takers)
+            _wake_all(self._takers)
+            _wake_all(self._putters)
         else:
             self.records_came()
 
@@ -851,8 +884,7 @@ class Queue(Line, Generic[T]):
         given = self.next - self.totals.next_counter - self.withdrawn_count
         put = self.totals.total_put_count + given - (self._depth() - len(self))
         taken = put - len(self) - self._lost
-        last = self.take_marks[-1][1] if self.take_marks else 0
-        return put, taken, last
+        return put, taken, max(self.taken_time, self._state.genesis.last_take_time)
 
     def byte_count(self) -> int:
         """Bytes of the records that are there, as far as commits and limits know."""
@@ -863,6 +895,9 @@ class Queue(Line, Generic[T]):
     def stats(self) -> QueueStats:
         """A snapshot; cheap enough to poll a thousand times a second."""
         self.look(time.time_ns())
+        self.close_run()
+        # Whoever asks must not be told of a pressure that has gone: it may be why nobody puts.
+        self._under_pressure()
         return collect(self, self._committer)
 
     def watch(self, interval: float = 1.0) -> AsyncIterator[QueueStats]:
@@ -889,6 +924,7 @@ class Queue(Line, Generic[T]):
         self.configuration = self.codec.configuration(options)
         self._committer.touch(self, 0)
         self.records_went()
+        _wake_all(self._putters)
 
     def shutdown(self, *, immediate: bool = False) -> None:
         """Take no more puts; takes go on until the queue is empty, with `immediate` not at all.

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from actors import ActorSystem
-from fifoq.codec import Codec, read_kept
+from fifoq.codec import NOTHING_KEPT, Codec, read_kept
 from fifoq.committer import Committer
 from fifoq.jobs import cover_counters
 from fifoq.options import STORE_OPTION_NAMES, QueueOptions, StoreOptions
@@ -101,7 +101,7 @@ class Store:
         queue = Queue(committer, state, chosen, codec)  # type: ignore[arg-type]
         self._queues[name] = committer.lines[name] = queue
         configuration = codec.configuration(chosen)
-        if configuration != (state.configuration or codec.configuration(QueueOptions())):  # type: ignore[attr-defined]
+        if configuration != (state.configuration or NOTHING_KEPT):  # type: ignore[attr-defined]
             queue.configuration = configuration
             committer.touch(queue, 0)
         if queue.gap is not None:
@@ -127,6 +127,7 @@ class Store:
         DurabilityError: the store is closed, and what is on disk is known after a reopen.
         """
         if self._closing is None:
+            self._committer.begin_closing()
             self._closing = asyncio.ensure_future(self._close())
         async with asyncio.timeout(timeout):
             await asyncio.shield(self._closing)
@@ -145,7 +146,7 @@ class Store:
 
     def __del__(self) -> None:
         committer = getattr(self, "_committer", None)
-        if committer is not None and not committer.closed and committer.log is not None:
+        if committer is not None and committer.usable:
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2)
 
 

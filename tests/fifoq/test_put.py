@@ -310,8 +310,9 @@ async def test_max_bytes_may_be_set_while_running(bench: Bench, statistics: bool
 
 async def test_pressure_has_hysteresis(bench: Bench) -> None:
     async with bench.open(durability="memory", pressure_high=4, pressure_low=1) as q:
-        await q.put_many([b"a", b"b", b"c", b"d"])
+        await q.put_many([b"a", b"b", b"c"])
         assert q.stats().under_pressure is False
+        await q.put(b"d")
         put = await started(q.put(b"e"))
         below = await started(q.below_pressure())
         assert q.stats().under_pressure

@@ -1,0 +1,166 @@
+"""The examples run as a user runs them, and print what a reader is told to expect."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fifoq.sync
+
+ROOT = Path(__file__).parents[1]
+# These have tests of their own.
+ELSEWHERE = {"__init__", "actors_in_memory", "demo"}
+HERE = {
+    "asgi_backpressure",
+    "producer_consumer",
+    "quick_start",
+    "replace_asyncio_queue",
+    "stats_poller",
+    "threads",
+}
+
+
+def command(name: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-W", "error", str(ROOT / f"examples/{name}.py"), *arguments]
+
+
+def environment(scratch: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(scratch)}
+
+
+def printed_by(name: str, directory: Path, *arguments: str) -> list[str]:
+    """What the example prints; it must end well, say nothing else and leave no scratch behind."""
+    scratch = directory / "scratch"
+    scratch.mkdir(exist_ok=True)
+    done = subprocess.run(
+        command(name, *arguments),
+        cwd=directory,
+        env=environment(scratch),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    assert list(scratch.iterdir()) == []
+    return done.stdout.splitlines()
+
+
+def test_every_example_is_run_by_some_test() -> None:
+    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == HERE | ELSEWHERE
+
+
+def test_the_quick_start_prints_what_its_comments_say_and_may_be_run_again(tmp_path: Path) -> None:
+    source = (ROOT / "examples/quick_start.py").read_text()
+    said = re.findall(r"print\(.*\)\s+# (.+)$", source, re.MULTILINE)
+    assert len(said) == 4
+    assert printed_by("quick_start", tmp_path) == said
+    assert printed_by("quick_start", tmp_path) == said
+    assert (tmp_path / "data/orders").is_dir()
+
+
+def test_the_quick_start_has_about_ten_lines() -> None:
+    source = (ROOT / "examples/quick_start.py").read_text()
+    body = source.partition("async def main")[2].partition("asyncio.run")[0]
+    assert len([line for line in body.splitlines()[1:] if line.strip()]) <= 10
+
+
+def test_the_service_refuses_under_pressure_and_accepts_again_below_it(tmp_path: Path) -> None:
+    assert printed_by("asgi_backpressure", tmp_path) == [
+        "24 orders, nobody takes them: 20 x 202, 4 x 503",
+        "the last answer says: (503, {b'retry-after': b'1'})",
+        "5 were taken, 15 wait: 503",
+        "10 wait: 202",
+        "after a restart 11 orders wait, the oldest is b'order 11'",
+    ]
+
+
+def test_the_poller_sees_both_queues_move_and_never_a_size_above_the_high_water_mark(
+    tmp_path: Path,
+) -> None:
+    lines = [line for line in printed_by("stats_poller", tmp_path) if line]
+    row = re.compile(r"(bills|orders) +[#.]{30} +(\d+) of at most +(\d+)  in +(\d+)  out +(\d+)")
+    seen: dict[str, list[tuple[int, ...]]] = {"bills": [], "orders": []}
+    for line in lines:
+        match = row.fullmatch(line)
+        assert match is not None, line
+        seen[match[1]].append(tuple(map(int, match.groups()[1:])))
+    for looks in seen.values():
+        assert len(looks) >= 4
+        assert all(size == put - taken for size, _, put, taken in looks)
+        assert all(size <= most for size, most, _, _ in looks)
+    assert seen["orders"][-1][3] > seen["orders"][0][3]
+
+
+def test_the_program_for_asyncio_queue_does_the_same_with_both_queues(tmp_path: Path) -> None:
+    lines = printed_by("replace_asyncio_queue", tmp_path)
+    assert (lines[0], lines[5]) == ("asyncio.Queue:", "fifoq:")
+    for part in (lines[1:5], lines[6:]):
+        assert [line.partition(" did ")[2] for line in part] == [f"job {i}" for i in range(4)]
+
+
+def test_threads_put_and_take_everything_once(tmp_path: Path) -> None:
+    assert printed_by("threads", tmp_path) == [
+        "60 put by 3 threads, 60 taken by 2",
+        "b'handle with care' attempt 1",
+        "nothing left",
+    ]
+
+
+class Served:
+    """What one run of the service said at its end."""
+
+    def __init__(self, directory: Path, number: signal.Signals, *arguments: str) -> None:
+        process = subprocess.Popen(
+            command("producer_consumer", str(directory / "store"), *arguments),
+            env=environment(directory),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        begin = process.stdout.readline()
+        # So that there is something in hand.
+        assert "begins with" in process.stdout.readline()
+        process.send_signal(number)
+        output, self.errors = process.communicate(timeout=60)
+        self.status = process.returncode
+        self.found = int(re.findall(r"found (\d+) records", begin)[0])
+        said = re.findall(r"took in (\d+), handled (\d+), (\d+) wait; (\d+) cut short", output)
+        assert len(said) == 1, (output, self.errors)
+        self.taken_in, self.handled, self.waiting, self.late = map(int, said[0])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_service_with_nothing_in_hand_and_nothing_lost(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    with fifoq.sync.open(tmp_path / "store") as q:
+        q.put_many([b"from before"] * 20)
+    served = Served(tmp_path, number)
+    assert (served.status, served.late, served.errors) == (0, 0, "")
+    assert served.found == 20
+    assert served.found + served.taken_in == served.handled + served.waiting
+    with fifoq.sync.open(tmp_path / "store") as q:
+        assert len(q) == served.waiting
+
+
+def test_a_worker_that_misses_the_deadline_is_cut_short_and_its_record_is_back(
+    tmp_path: Path,
+) -> None:
+    with fifoq.sync.open(tmp_path / "store") as q:
+        q.put_many([b"from before"] * 20)
+    served = Served(tmp_path, signal.SIGTERM, "--work", "600", "--deadline", "0.2")
+    assert (served.status, served.handled, served.errors) == (1, 0, "")
+    assert served.late >= 1
+    with fifoq.sync.open(tmp_path / "store") as q:
+        assert len(q) == 20 + served.taken_in
+        with q.lease(timeout=1.0) as delivery:
+            assert (delivery.item, delivery.attempt) == (b"from before", 2)
