@@ -279,3 +279,24 @@ def test_a_removal_of_a_record_that_a_full_disk_refused_waits_for_the_record(
             assert len(queue) == 7
 
     play(scene)
+
+
+@pytest.mark.parametrize("level", ["sync", "os"])
+def test_a_put_that_leaves_before_the_seal_is_not_in_the_queue(level: Any) -> None:
+    async def scene() -> None:
+        held = Held()
+        async with fifoq.open("/store", files=SimFiles(), durability=level, runner=held) as queue:
+            held.runner.hold()
+            first = asyncio.ensure_future(queue.put(b"under way"))
+            await held.wait_for_job()
+            second = asyncio.ensure_future(queue.put(b"not sealed"))
+            await held.turns()
+            assert not first.done()
+            assert queue.empty()
+            second.cancel()
+            await asyncio.wait([second])
+            held.runner.let_go()
+            await first
+            assert [record.item async for record in queue.browse()] == [b"under way"]
+
+    play(scene)
