@@ -51,7 +51,7 @@ def test_the_mutants_of_queues_whose_turn_it_is_are_killed() -> None:
     chosen = [
         QUEUE_MUTANTS[(turn + 5 * i) % len(QUEUE_MUTANTS)] for i in range(QUEUES_IN_EVERY_RUN)
     ]
-    assert_killed("T15 mutants of queues", chosen, QUEUE_BATTERY, count)
+    assert_killed("T15 mutants of queues", chosen, QUEUE_BATTERY, len(QUEUE_MUTANTS))
 
 
 @pytest.mark.deep
