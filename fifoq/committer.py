@@ -16,8 +16,8 @@ from typing import Final
 
 from fifoq.errors import QueueClosed, WrongLoop
 from fifoq.histogram import Histogram
-from fifoq.jobs import Call, Commit, Job, Read, Waiter, add_batch
-from fifoq.line import Batch, Line
+from fifoq.jobs import Call, Commit, Job, Read, Waiter, add_batch, as_ours
+from fifoq.line import Batch, Claim, Line
 from fifoq.options import MEMORY, SYNC, StoreOptions
 from fifoq.writer import Runner
 from store import FifoqError, ForkError, Log, StoreFailed
@@ -33,6 +33,8 @@ SEAL_SECONDS: Final = 0.05
 RETRY_SECONDS: Final = 0.25
 """How often records that a full disk refused are tried again."""
 LINGER_TURNS_MAX: Final = 2
+COMPACT_EVERY: Final = 8
+"""Commits between two steps of compaction, while there is something to compact."""
 
 
 class Committer:
@@ -70,6 +72,10 @@ class Committer:
         self._unsynced_records = 0
         self._expected = 0
         self._lingered = 0
+        self._kept_at = 0
+        """Commits when the log was last looked after."""
+        self._sparse = False
+        """Segments of the log wait to be compacted."""
         self.refused: FifoqError | None = None
         """Why records that wait in memory could not be written, while that is so."""
         self.commit_count = 0
@@ -103,6 +109,10 @@ class Committer:
     @property
     def usable(self) -> bool:
         return self.log is not None and self.failure is None and not self.closed
+
+    @property
+    def has_unwritten(self) -> bool:
+        return bool(self.waiters or any(line.dirty for line in self._dirty))
 
     async def flush(self) -> None:
         """Make everything durable that any queue has put, taken or acked."""
@@ -247,6 +257,14 @@ class Committer:
     def pump(self) -> None:
         """End the job that has ended, begin the next one if there is work."""
         self._scheduled = False
+        try:
+            self._pump()
+        except Exception as error:
+            # Our own mistake: better to stop than to let anybody wait for ever.
+            logger.exception("the committer failed")
+            self.fail(as_ours(error), [])
+
+    def _pump(self) -> None:
         runner = self.runner
         assert runner is not None
         if self._job is not None:
@@ -265,19 +283,26 @@ class Committer:
             runner.start(next_job.run)
 
     def _has_work(self) -> bool:
-        return bool(self._due or self._reads or self._calls or (self.log and self.log.upkeep_due()))
+        if self._last is not None:
+            return True
+        if self.failure is not None or (self.closed and not self.waiters):
+            return False
+        return bool(self._due or self._reads or self._calls) or (self.usable and self._upkeep_due())
 
     def _next_job(self) -> Job | None:
         if self._last is not None:
             job, self._last = self._last, None
             return job
-        if self.failure is not None or self.closed:
+        if self.failure is not None or (self.closed and not self.waiters):
             return None
         if self._reads:
             line = next(iter(self._reads))
             del self._reads[line]
             if line.gap is not None:
                 return Read(self._open_log, line)
+        if self._upkeep_due():
+            # Before the next commit: a log that is never idle needs its checkpoints most.
+            return self._upkeep()
         if self._due:
             if self._lingers():
                 return None
@@ -286,9 +311,24 @@ class Committer:
                 return commit
         if self._calls:
             return self._calls.popleft().bound(self._open_log)
-        if self._open_log.upkeep_due():
-            return Call(Log.keep_house, None).bound(self._open_log)
         return None
+
+    def _upkeep_due(self) -> bool:
+        """Whether the log wants a checkpoint or a step of compaction, at most once a commit."""
+        if self._kept_at == self.commit_count:
+            return False
+        if self._open_log.upkeep_due():
+            return True
+        return self._sparse and self.commit_count - self._kept_at >= COMPACT_EVERY
+
+    def _upkeep(self) -> Job:
+        self._kept_at = self.commit_count
+        call = Call(_keep_house, self.loop.create_future())
+        call.future.add_done_callback(self._kept)
+        return call.bound(self._open_log)
+
+    def _kept(self, future: asyncio.Future[object]) -> None:
+        self._sparse = not future.cancelled() and not future.exception() and bool(future.result())
 
     @property
     def _open_log(self) -> Log:
@@ -314,6 +354,7 @@ class Committer:
             self._flush_timer = None
         draft = log.draft()
         batches: list[tuple[Line, Batch]] = []
+        must_sync = False
         for line in list(self._dirty):
             self.waiting_bytes += line.count_tail()
             if batches and (
@@ -326,7 +367,7 @@ class Committer:
             batch = line.seal(puts=puts)
             self.waiting_bytes -= batch.frame_bytes
             if batch:
-                add_batch(draft, log, line, batch)
+                must_sync |= add_batch(draft, log, line, batch)
                 batches.append((line, batch))
             else:
                 line.confirm()
@@ -341,7 +382,7 @@ class Committer:
         records = sum(batch.upto - batch.first + 1 for _, batch in batches if batch.upto)
         self._unsynced_records += records
         every = self.options.sync_every
-        sync = level == SYNC or (every is not None and self._unsynced_records >= every)
+        sync = level == SYNC or (every is not None and self._unsynced_records >= every) or must_sync
         if not batches:
             if not waiters:
                 return None
@@ -379,8 +420,13 @@ class Committer:
                 future.set_result(None)
             elif waiter.claim is not None and waiter.claim.sealed and waiter.line is not None:
                 # The taker left after its records were sealed: they come back with the next frame.
-                waiter.line.restored += waiter.claim.records
-                self.touch(waiter.line, 0)
+                self.restore(waiter.line, waiter.claim)
+
+    def restore(self, line: Line, claim: Claim) -> None:
+        """Bring back records whose removal was committed after their taker had left."""
+        line.restored += claim.records
+        self._dirty[line] = None
+        self.commit_soon()
 
     def refuse(self, job: Commit, error: FifoqError) -> None:
         """Nothing of the frame was stored and the log goes on."""
@@ -391,8 +437,13 @@ class Committer:
             line.unseal()
             self._dirty[line] = None
         kept: list[Waiter] = []
-        for waiter in job.waiters:
-            if had_puts and not waiter.count:
+        # Puts first: what nobody waits for any more is then all that keeps a flush from its end.
+        for waiter in sorted(job.waiters, key=_puts_first):
+            if (
+                had_puts
+                and not waiter.count
+                and (waiter.line is not None or not self._holds_records())
+            ):
                 kept.append(waiter)
                 continue
             self._refuse_waiter(waiter, error)
@@ -413,6 +464,9 @@ class Committer:
             self.runner.start(retry.run)
         else:
             self._retry_later()
+
+    def _holds_records(self) -> bool:
+        return any(payload is not None for line in self._dirty for payload in line.tail)
 
     def _refuse_waiter(self, waiter: Waiter, error: FifoqError) -> None:
         line = waiter.line
@@ -480,6 +534,10 @@ class Committer:
         self._flush_timer = self._sync_timer = self._idle_timer = None
 
 
+def _puts_first(waiter: Waiter) -> bool:
+    return not waiter.count
+
+
 def _removes(line: Line) -> bool:
     return bool(
         line.removed or line.claims or line.acked or line.dropped or line.leases or line.restored
@@ -488,3 +546,9 @@ def _removes(line: Line) -> bool:
 
 def _nothing() -> None:
     pass
+
+
+def _keep_house(log: Log) -> bool:
+    """Checkpoint and reclaim if that is due, and compact a step; True if there is more."""
+    log.keep_house()
+    return log.compact()

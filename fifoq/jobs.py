@@ -8,11 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Protocol
 
 from fifoq.line import Batch, Claim, Line, Run, coarse_times, time_runs
-from store import Draft, DurabilityError, FifoqError, Log, RecordBlock, Status, StoreFailed
+from store import (
+    DiskFull,
+    Draft,
+    DurabilityError,
+    FifoqError,
+    Log,
+    RecordBlock,
+    Status,
+    StoreFailed,
+)
 from store.blocks import ACKED, DROPPED, HEADERS, TAKEN, Column
 from store.draft import merged
 from store.state import QueueState
@@ -27,6 +37,12 @@ READ_RECORDS: Final = 16384
 """How much is brought into memory at once, at least if there is that much."""
 
 
+COUNTERS_AHEAD: Final = 16 << 20
+"""So many counters are kept for a queue on disk before anybody sees one of them."""
+COUNTERS_LEFT_MIN: Final = COUNTERS_AHEAD // 2
+"""More are kept when fewer are left: more than can be in memory before that is durable."""
+
+
 class Waiter:
     """Somebody who waits for a commit: for records put, for a claim's removal, or for a flush."""
 
@@ -36,7 +52,6 @@ class Waiter:
         self,
         future: asyncio.Future[None],
         line: Line | None = None,
-        *,
         first: int = 0,
         count: int = 0,
         claim: Claim | None = None,
@@ -197,8 +212,33 @@ def consecutive(counters: object) -> list[tuple[int, int]]:
     return list(pairwise([0, *cuts, len(counters)]))
 
 
-def add_batch(draft: Draft, log: Log, line: Line, batch: Batch) -> None:
-    """What a commit holds of one queue: puts first, since takes may remove them again."""
+def cover_counters(log: Log, queue: QueueState) -> None:
+    """Keep counters for a queue that was opened: they are seen before their records are durable.
+
+    On a full disk nothing is put before there is space, and the first commit covers it then.
+    """
+    draft = log.draft()
+    if keep_counters(draft, queue, queue.genesis.next_counter):
+        with suppress(DiskFull):
+            log.commit(draft, sync=True, upkeep=False)
+
+
+def keep_counters(draft: Draft, queue: QueueState, shown: int) -> bool:
+    """Let the commit, which must be synced then, keep counters ahead; False if there are enough.
+
+    After a crash counting goes on behind them: no counter that anybody saw is given out again.
+    """
+    if queue.reserved_durable - shown >= COUNTERS_LEFT_MIN:
+        return False
+    draft.reserve(queue, shown + COUNTERS_AHEAD)
+    return True
+
+
+def add_batch(draft: Draft, log: Log, line: Line, batch: Batch) -> bool:
+    """What a commit holds of one queue: puts first, since takes may remove them again.
+
+    True if the commit must be synced whatever its level is.
+    """
     queue = log.queue(line.name)
     if batch.configuration is not None:
         draft.configure(queue, batch.configuration)
@@ -222,6 +262,7 @@ def add_batch(draft: Draft, log: Log, line: Line, batch: Batch) -> None:
             delay = 0
     if batch.runs or batch.removes:
         _set_marks(draft, queue, line)
+    return bool(batch.runs) and keep_counters(draft, queue, line.next)
 
 
 def _set_marks(draft: Draft, queue: QueueState, line: Line) -> None:

@@ -161,6 +161,7 @@ class Leases(Generic[T]):
         "_attempts",
         "_committer",
         "_timer",
+        "_timer_at",
         "_window_now",
         "_window_start",
         "acked",
@@ -187,6 +188,7 @@ class Leases(Generic[T]):
         self.window_deadline = 0.0
         self._window_start = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
 
     @property
     def count(self) -> int:
@@ -343,9 +345,11 @@ class Leases(Generic[T]):
     def _watch(self, deadline: float) -> None:
         timer = self._timer
         if timer is not None:
-            if timer.when() <= deadline:
+            # Not `timer.when()`: uvloop has none on a timer that is due at once.
+            if self._timer_at <= deadline:
                 return
             timer.cancel()
+        self._timer_at = deadline
         self._timer = self._committer.loop.call_at(deadline, self._expire)
 
     def _expire(self) -> None:

@@ -45,6 +45,8 @@ TIME_RUNS_MAX: Final = 64
 
 TimeRuns = list[tuple[int, int]]
 """From which counter on which time holds, rising."""
+Removals = list[tuple[int, int, int]]
+"""First and last counter, and their weight."""
 
 
 class Returned(NamedTuple):
@@ -79,6 +81,11 @@ class Claim:
         self.records = records
         self.sealed = False
 
+    @property
+    def last(self) -> int:
+        """The highest counter."""
+        return max(record.counter for record in self.records)
+
 
 class Batch:
     """What one commit holds of a queue."""
@@ -97,6 +104,7 @@ class Batch:
         "restored",
         "runs",
         "shown",
+        "strong_first",
         "taken",
         "upto",
     )
@@ -105,7 +113,7 @@ class Batch:
         self.runs: list[Run] = []
         self.shown = 0
         """Counters below this are in the hands of takers already."""
-        self.first = self.upto = 0
+        self.first = self.upto = self.strong_first = 0
         self.hidden = 0
         """How many of the records nobody may take before the commit."""
         self.frame_bytes = 0
@@ -166,6 +174,7 @@ class Line:
         "run_item_bytes",
         "run_times",
         "sealed",
+        "strong_first",
         "strong_limit",
         "strong_upto",
         "tail",
@@ -206,6 +215,8 @@ class Line:
         self.sealed: Batch | None = None
         self.strong_upto = 0
         """Highest counter put at a level above memory that is not committed yet, or 0."""
+        self.strong_first = 0
+        """Lowest such counter in the tail, or 0."""
         self.visible = next_counter - 1
         """While `strong_upto` is set: counters up to here may be taken."""
         self.head = floor + 1
@@ -287,6 +298,9 @@ class Line:
     def stamp_take(self, now: int) -> None:
         marks = self.take_marks
         if not marks or now - marks[-1][1] >= SAME_TIME_NS:
+            if self.head == self.taken_from:
+                # Nothing was taken from the run since: no record needs the older ones.
+                marks.clear()
             marks.append((self.head, now))
 
     def open_puts(self, count: int) -> None:
@@ -319,6 +333,8 @@ class Line:
         """Records of a level above memory are there for takers only once they are committed."""
         if not self.strong_upto:
             self.visible = first - 1
+        if not self.strong_first:
+            self.strong_first = first
         self.strong_upto = first + count - 1
         self.bias -= count
         self.hidden += count
@@ -339,6 +355,9 @@ class Line:
         self.withdrawn = True
         self.withdrawn_count += count
         self.hidden -= count
+        if not self.hidden and (self.sealed is None or not self.sealed.hidden):
+            # Nothing is hidden any more, so nothing behind it has to wait.
+            self.strong_upto = 0
         return True
 
     def count_tail(self) -> int:
@@ -424,6 +443,8 @@ class Line:
         start, stop = self.tail_shown, visible + 1
         if start < self.tail_first:
             start = self.tail_first
+        if self.withdrawn:
+            start, stop = self._between_holes(start, stop)
         if start >= stop:
             return None
         at = start - self.tail_first
@@ -432,6 +453,16 @@ class Line:
         counted = stop - self.tail_first <= self.tail_counted
         item_bytes = self.tail_item_bytes if counted else None
         return Run(start, payloads, times_from(self.tail_times, start), item_bytes)  # type: ignore[arg-type]
+
+    def _between_holes(self, start: int, stop: int) -> tuple[int, int]:
+        """The first records of the tail from `start` on of which none was withdrawn."""
+        tail, first = self.tail, self.tail_first
+        while start < stop and tail[start - first] is None:
+            start += 1
+        end = start
+        while end < stop and tail[end - first] is not None:
+            end += 1
+        return start, end
 
     def _start_run(self, run: Run) -> None:
         first, payloads, times, item_bytes = run
@@ -507,7 +538,10 @@ class Line:
         payload = self.ready.popleft()
         self.head = self.taken_from = counter + 1
         time = self.run_times[_index_at(self.run_times, counter)][1]
-        return Returned(counter, time, payload, self.headers.get(counter))
+        headers = self.headers.get(counter) if self.headers else None
+        if headers is not None and counter < self.tail_first:
+            del self.headers[counter]
+        return Returned(counter, time, payload, headers)
 
     def same_time_until(self, limit: int) -> tuple[int, int]:
         """Up to which counter of the run, not over `limit`, records share the head's put time."""
@@ -557,20 +591,34 @@ class Line:
         batch = Batch()
         if self.tail and puts:
             self._seal_tail(batch)
-        batch.taken, self.removed = self.removed, []
-        batch.claims, self.claims = self.claims, []
+        if self.tail:
+            self._seal_removals_of_written(batch)
+        else:
+            batch.taken, self.removed = self.removed, []
+            batch.claims, self.claims = self.claims, []
+            batch.acked, self.acked = self.acked, []
+            batch.dropped, self.dropped = self.dropped, []
+            batch.leases, self.leases = self.leases, {}
         for claim in batch.claims:
             claim.sealed = True
             batch.taken += map(removal_of, claim.records)
-        batch.acked, self.acked = self.acked, []
-        batch.dropped, self.dropped = self.dropped, []
-        batch.leases, self.leases = self.leases, {}
         batch.restored, self.restored = self.restored, []
         if puts:
             batch.configuration, self.configuration = self.configuration, None
         batch.delay_ns, self.delay_ns = self.delay_ns, 0
         self.sealed = batch
         return batch
+
+    def _seal_removals_of_written(self, batch: Batch) -> None:
+        """What waits in the tail can not be removed before it is put."""
+        first = self.tail_first
+        batch.taken, self.removed = _before(first, self.removed)
+        batch.acked, self.acked = _before(first, self.acked)
+        batch.dropped, self.dropped = _before(first, self.dropped)
+        batch.claims = [claim for claim in self.claims if claim.last < first]
+        self.claims = [claim for claim in self.claims if claim.last >= first]
+        batch.leases = {c: attempt for c, attempt in self.leases.items() if c < first}
+        self.leases = {c: attempt for c, attempt in self.leases.items() if c >= first}
 
     def _seal_tail(self, batch: Batch) -> None:
         self.count_tail()
@@ -591,6 +639,7 @@ class Line:
         self.tail_bytes = self.tail_counted = 0
         self.withdrawn = False
         batch.hidden, self.hidden = self.hidden, 0
+        batch.strong_first, self.strong_first = self.strong_first, 0
 
     def confirm(self) -> None:
         """The sealed batch is committed: what it hid is there for takers now."""
@@ -612,7 +661,8 @@ class Line:
         if self.strong_upto <= batch.upto:
             self.strong_upto = 0
         else:
-            self.visible = batch.upto
+            # What was put behind the batch is there up to the next one that must wait.
+            self.visible = self.strong_first - 1
 
     def _keep(self, run: Run) -> None:
         """Hold a written run in memory if takers come to it soon, else leave it on disk."""
@@ -656,11 +706,17 @@ class Line:
         times = sorted({*(mark for run in batch.runs for mark in run.times), *self.tail_times})
         self.withdrawn = self.withdrawn or None in payloads
         self.tail = payloads + self.tail
-        self.tail_first, self.tail_shown = first, max(batch.shown, self.tail_shown)
+        if self.tail_shown <= self.tail_first:
+            # Takers have not come to the tail: how far they are is for the batch to say.
+            self.tail_shown = batch.shown
+        self.tail_first = first
         self.tail_times = times
+        # Both parts may have even lengths, and different ones.
+        self.tail_item_bytes = None
         self.tail_bytes += batch.frame_bytes
         self.tail_counted = len(self.tail)
         self.hidden += batch.hidden
+        self.strong_first = batch.strong_first or self.strong_first
         self.headers = {**batch.headers, **self.headers}
 
     def unwritten_bytes(self) -> int:
@@ -693,6 +749,12 @@ def removal_of(record: Returned) -> tuple[int, int, int]:
     return counter, counter, records_weight(len(payload), 1)
 
 
+def _before(counter: int, removals: Removals) -> tuple[Removals, Removals]:
+    """Removals of records below a counter, and the others. No range reaches across the tail."""
+    early = [removal for removal in removals if removal[0] < counter]
+    return early, [removal for removal in removals if removal[0] >= counter]
+
+
 def run_bytes(run: Run) -> int:
     """What a run needs in memory, about."""
     if run.item_bytes is not None:
@@ -715,8 +777,10 @@ def times_from(times: TimeRuns, counter: int) -> TimeRuns:
 
 def time_runs(run: Run) -> list[tuple[int, int]]:
     """How many records of a run share which time, as a block wants it."""
-    counted = []
     times, end = run.times, run.end
+    if len(times) == 1:
+        return [(end - run.first, times[0][1])]
+    counted = []
     for at, (first, time) in enumerate(times):
         first = max(first, run.first)
         stop = min(times[at + 1][0], end) if at + 1 < len(times) else end

@@ -93,6 +93,11 @@ class Owner(Actor[Chore]):
                 # The committer knows; whoever calls next is told.
                 logger.warning("a chore of the store failed: %s", type(error).__name__)
 
+    async def on_stop(self, ctx: Context[Chore]) -> None:
+        """Nobody closed the store, and its loop ends: what was accepted must not be lost."""
+        if not self._committer.closed:
+            await close(self._committer)
+
 
 async def sync(committer: Committer) -> None:
     """Make what was written without a sync durable."""
@@ -116,6 +121,10 @@ async def close(committer: Committer) -> None:
     """Make everything durable, close the log, tell everybody."""
     try:
         if committer.failure is None:
+            await committer.flush()
+            committer.retire()
+        # What came while that was written, and what takers who left gave back.
+        while committer.failure is None and committer.has_unwritten:
             await committer.flush()
     except FifoqError as error:
         committer.close_error = error

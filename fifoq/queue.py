@@ -37,7 +37,8 @@ from fifoq.line import (
 from fifoq.options import LEVELS, MEMORY, Durability, QueueOptions
 from fifoq.receipt import Receipt
 from fifoq.stats import QueueStats, collect, watch
-from store import FifoqError, ItemTooLarge, Key
+from store import CounterExhausted, FifoqError, ItemTooLarge, Key
+from store.keys import COUNTER_MAX
 from store.state import QueueState
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ class Queue(Line, Generic[T]):
             self.bias -= 1
             self.hidden += 1
             moment = self.put_time
-            waiter = Waiter(self._new_future(), self, first=counter, count=1)
+            waiter = Waiter(self._new_future(), self, counter, 1)
             self._committer.waiters.append(waiter)
             try:
                 await waiter.future
@@ -263,7 +264,13 @@ class Queue(Line, Generic[T]):
         *,
         durability: Durability | None = None,
         headers: dict[str, str] | None = None,
+        **unknown: object,
     ) -> tuple[bytes, bytes | None, int]:
+        if unknown:
+            raise TypeError(
+                f"put takes durability and headers, not {next(iter(unknown))!r}. Nothing was "
+                f"stored."
+            )
         payload = self.codec.encode(item)
         if len(payload) > self.options.max_item_bytes:
             raise _too_large(self.name, len(payload), self.options.max_item_bytes)
@@ -309,6 +316,10 @@ class Queue(Line, Generic[T]):
         committer.require_usable()
         if self._shutdown:
             raise QueueClosed(f"queue {self.name!r} takes no more records; it was shut down.")
+        if self.next + count > COUNTER_MAX:
+            raise CounterExhausted(
+                f"queue {self.name!r} has used its last counter. Nothing was stored."
+            )
         now = time.time_ns()
         self.look(now)
         uncounted = len(self.tail) - self.tail_counted
@@ -444,12 +455,23 @@ class Queue(Line, Generic[T]):
         elif level > MEMORY or len(payloads[0]) > SMALL_BYTES:
             committer.waiting_bytes += self.count_tail()
         self.touch()
+        if self._putters and self._has_room():
+            # One take of many records woke one of us: the next one follows.
+            _wake_one(self._putters)
         if level == MEMORY:
             if self._takers and not self.strong_upto:
                 _wake_one(self._takers)
             elif self.fast:
                 self._open_puts()
         return first, moment
+
+    def _has_room(self) -> bool:
+        maxsize, max_bytes = self.options.maxsize, self.options.max_bytes
+        return (
+            (maxsize is None or self._depth() < maxsize)
+            and (max_bytes is None or self._bytes < max_bytes)
+            and not self._under_pressure()
+        )
 
     def _fits_exactly(self, payloads: Sequence[bytes]) -> bool:
         return self._fits(len(payloads), sum(map(len, payloads)) + COLUMN_BYTES * len(payloads))
@@ -644,6 +666,9 @@ class Queue(Line, Generic[T]):
             raise trouble
         if self._shutdown and not self._depth():
             raise QueueClosed(f"queue {self.name!r} was shut down and is empty.")
+        if self.gap is not None:
+            # Also for those who do not wait: whoever asks again must find it one day.
+            committer.request_read(self)
         return False
 
     async def wait_to_take(self) -> None:
@@ -665,7 +690,7 @@ class Queue(Line, Generic[T]):
         else:
             self.head += 1
             payload = self._pop()
-            if not returned and self.fast and not self.codec.typed:
+            if not (returned or self._putters) and self.fast and not self.codec.typed:
                 self.open_takes(self.window)
                 self._committer.open_window(self)
         if self.options.max_bytes is not None:
@@ -708,8 +733,7 @@ class Queue(Line, Generic[T]):
                     self.give_back(record)
                 self.records_came()
         elif _succeeded(waiter.future):
-            self.restored += claim.records
-            self._committer.touch(self, 0)
+            self._committer.restore(self, claim)
 
     def bytes_went(self, count: int) -> None:
         """Payload bytes are gone for good, or are about to be given back."""
@@ -717,7 +741,8 @@ class Queue(Line, Generic[T]):
 
     @property
     def has_putters(self) -> bool:
-        return bool(self._putters)
+        """Whether somebody must hear of an ack: putters, or takers after a shutdown."""
+        return bool(self._putters or self._shutdown)
 
     def seal(self, *, puts: bool = True) -> Batch:
         self.leasing.hand_over()

@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from fifoq.browse import Record
 from fifoq.view import ReadOnlyStats, View
 from store import StoreClosed
 from store.files import Clock, Files
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -110,6 +112,9 @@ async def open_read_only(
     path: str | os.PathLike[str], files: Files | None, clock: Clock | None
 ) -> ReadOnlyStore:
     """See `open_store`."""
+    # Here, since most programs never need it.
+    from concurrent.futures import ThreadPoolExecutor
+
     executor = ThreadPoolExecutor(1, thread_name_prefix="fifoq read-only")
     try:
         view = await _on_thread(executor, View, os.fspath(path), files=files, clock=clock)

@@ -13,7 +13,8 @@ from typing import Any, Generic, Literal, TypeVar, overload
 from actors import ActorSystem
 from fifoq.codec import Codec, read_kept
 from fifoq.committer import Committer
-from fifoq.options import STORE_OPTION_NAMES, QueueOptions, StoreOptions
+from fifoq.jobs import cover_counters
+from fifoq.options import STORE_OPTION_NAMES, QueueOptions, StoreOptions, store_options
 from fifoq.owner import Chores, Owner, close, sync, tidy
 from fifoq.queue import Queue
 from fifoq.readonly import ReadOnlyStore, open_read_only
@@ -78,7 +79,7 @@ class Store:
     async def queue(self, name: str = ..., *, type: None = ..., **options: Any) -> Queue[bytes]: ...
 
     async def queue(self, name: str = DEFAULT_QUEUE, *, type: Any = None, **options: Any) -> Any:
-        """Open a queue of this store; it comes to be with its first commit.
+        """Open a queue of this store, or make one.
 
         The same object for the same name. Given options replace kept ones. InvalidName,
         SchemaMismatch, ValueError for wrong options: nothing was changed.
@@ -91,17 +92,22 @@ class Store:
                 queue.configure(**options)
             return queue
         state = await committer.call(lambda log: log.queue(name))
-        if name in self._queues:
-            return self._queues[name]
         kept = read_kept(state.configuration)  # type: ignore[attr-defined]
         codec: Codec[Any] = Codec(type, kept, name)
         chosen = QueueOptions().changed({**kept.options, **options})
+        await committer.call(lambda log: cover_counters(log, state))  # type: ignore[arg-type]
+        if name in self._queues:
+            return self._queues[name]
         queue = Queue(committer, state, chosen, codec)  # type: ignore[arg-type]
         self._queues[name] = committer.lines[name] = queue
         configuration = codec.configuration(chosen)
         if configuration != (state.configuration or codec.configuration(QueueOptions())):  # type: ignore[attr-defined]
             queue.configuration = configuration
             committer.touch(queue, 0)
+        if queue.gap is not None:
+            # The oldest records, so that a take that does not wait finds what is there.
+            committer.request_read(queue)
+            await committer.call(lambda log: None)
         return queue
 
     def queues(self) -> list[str]:
@@ -139,7 +145,7 @@ class Store:
 
     def __del__(self) -> None:
         committer = getattr(self, "_committer", None)
-        if committer is not None and not committer.closed and committer.log is not None:
+        if committer is not None and committer.usable:
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2)
 
 
@@ -189,10 +195,10 @@ def open_store(
         if options or runner is not None or recover != "refuse":
             raise TypeError("read_only=True takes no other options: it only looks.")
         return Opening(lambda: open_read_only(target, files, clock))
-    store_options = StoreOptions(**options)
+    chosen = store_options(options)
 
     def open_it() -> Coroutine[Any, Any, Store]:
-        return _open_store(target, recover, files, clock, runner or Writer, store_options)
+        return _open_store(target, recover, files, clock, runner or Writer, chosen)
 
     return Opening(open_it)
 

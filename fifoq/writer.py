@@ -73,11 +73,12 @@ class Writer:
     def stop(self) -> None:
         if self._stopped:
             return
-        self._stopped = True
         if self._aside is not None:
             self._aside.cancel()
         if not self._loop.is_closed():
+            # First: a thread that sees itself stopped closes what the loop would still watch.
             self._loop.remove_reader(self._end.reader)
+        self._stopped = True
         self._job = None
         if self._go.locked():
             self._go.release()

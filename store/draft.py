@@ -669,6 +669,8 @@ def _clamped(times: Sequence[int], floor: int) -> Sequence[int]:
 def _clamped_runs(
     runs: Sequence[tuple[int, int]], floor: int, count: int
 ) -> Sequence[tuple[int, int]]:
+    if len(runs) == 1 and runs[0][0] == count:
+        return [(count, max(floor, runs[0][1]))]
     if sum(length for length, _ in runs) != count or min(length for length, _ in runs) < 1:
         raise ValueError(f"runs of times for other than {count} records: {runs!r:.80}")
     clamped = []

@@ -185,30 +185,30 @@ class History:
         removed, surely = self._removed(seen, needed, proof)
         for item in sorted(found & surely):
             self._say(name, f"revived: {item} was removed for good")
-        missing = [item for _, item in seen.kept if item not in found | removed]
+        there = found | removed
+        missing = [item for _, item in seen.kept if item not in there]
         for op in puts:
             safe = op.end == "done" and (op.level >= needed or op.ret < proof)
             if safe:
-                missing += [item for item in op.items if item not in found | removed]
+                missing += [item for item in op.items if item not in there]
         unknown = self._may_hold(seen, needed)
         if len(missing) > unknown:
             self._say(name, f"lost: {missing[:5]} are missing, {unknown} may have been taken")
-        self._judge_batches(name, seen, puts, found | removed, unknown)
+        self._judge_batches(name, seen, puts, found, there, unknown)
 
     def _judge_batches(
-        self, name: str, seen: Seen, puts: list[Op], there: set[int], unknown: int
+        self, name: str, seen: Seen, puts: list[Op], found: set[int], there: set[int], unknown: int
     ) -> None:
-        torn = [op for op in puts if 0 < sum(item in there for item in op.items) < len(op.items)]
+        torn = [
+            op for op in puts if not found.isdisjoint(op.items) and not there.issuperset(op.items)
+        ]
         if len(torn) > unknown:
             self._say(name, f"torn: of {list(torn[0].items)} only a part is there")
         known = sorted(
-            (seen.counters[item], item in there)
-            for op in puts
-            for item in op.items
-            if item in seen.counters
+            (seen.counters[item], item) for op in puts for item in op.items if item in seen.counters
         )
-        last = max((at for at, (_, is_there) in enumerate(known) if is_there), default=-1)
-        holes = sum(not is_there for _, is_there in known[:last])
+        last = max((at for at, (_, item) in enumerate(known) if item in found), default=-1)
+        holes = sum(item not in there for _, item in known[: last + 1])
         # A put that was withdrawn leaves a counter that nobody knows, and so no hole here.
         if holes > unknown:
             self._say(name, f"hole: {holes} records are missing before one that is there")
@@ -309,9 +309,11 @@ class _Life:
         """
         counters = self._seen.counters
         begin: dict[int, tuple[int, int]] = dict.fromkeys(self._kept, (-1, -1))
+        blocked = self._strong_puts()
         for item, op in self._puts.items():
             if item in counters and op.end == "done":
-                begin[item] = (-1, op.ret)
+                at = bisect_left(blocked, (op.ret, -1))
+                begin[item] = (-1, max(op.ret, blocked[at - 1][1] if at else -1))
         events: list[tuple[int, int, Op]] = []
         for op in self._seen.ops:
             if op.kind in ("take", "lease") and op.end == "done":
@@ -327,9 +329,21 @@ class _Life:
                     spans.append((counters[item], *start, op.call))
         acked = {item for op in self._seen.ops if op.kind == "ack" for item in op.items}
         spans += [
-            (counters[item], *start, NEVER) for item, start in begin.items() if item not in acked
+            (counters[item], *start, NEVER)
+            for item, start in begin.items()
+            if item in counters and item not in acked
         ]
         return spans
+
+    def _strong_puts(self) -> list[tuple[int, int]]:
+        """(call, until) of puts above memory: what is behind one is hidden until its commit."""
+        latest, found = -1, []
+        for op in self._seen.ops:
+            if op.kind == "put" and op.level:
+                ends = op.ret if op.end == "done" else _until(op, self._seen.ops)
+                latest = max(latest, ends)
+                found.append((op.call, latest))
+        return found
 
     def passed_over(self) -> list[str]:
         """A later record was handed out, from call to return, while an earlier one lay there."""
