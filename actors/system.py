@@ -103,6 +103,9 @@ class ActorSystem:
     async def _run(self, started: asyncio.Future[None]) -> None:
         try:
             async with create_task_group() as self._tree.group:
+                if started.cancelled():
+                    # Whoever started the system has left, and nobody can stop it.
+                    return
                 started.set_result(None)
                 await self._stop_wanted.wait()
                 while self._tree.cells:

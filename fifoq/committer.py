@@ -47,6 +47,8 @@ class Committer:
         self.log: Log | None = None
         self.runner: Runner | None = None
         self.failure: FifoqError | None = None
+        self.closing = False
+        """No new work is accepted; what was accepted is being written."""
         self.closed = False
         self.close_error: FifoqError | None = None
         self.on_sync_due: Callable[[], None] = _nothing
@@ -66,6 +68,7 @@ class Committer:
         self._scheduled = False
         self._windows: dict[Line, None] = {}
         self._flush_timer: asyncio.TimerHandle | None = None
+        self._flush_seconds = 0.0
         self._sync_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._last_active = 0.0
@@ -120,18 +123,37 @@ class Committer:
         self.wait(waiter, SYNC)
         await waiter.future
 
-    def retire(self) -> None:
-        """Take no more work and wake everybody who waits."""
-        self.closed = True
-        self.cancel_timers()
+    async def flush_all(self) -> None:
+        """Flush, and once more if that left something: a taker who left has its record back."""
+        await self.flush()
+        while self.has_unwritten:
+            await self.flush()
+
+    def begin_closing(self) -> None:
+        """Accept no more work and wake everybody who waits for a turn."""
+        self.closing = True
         self._give_room()
         for line in self.lines.values():
             line.store_closed()
 
-    def stop(self) -> None:
-        """Let the writer go."""
+    def retire(self) -> None:
+        """Commit nothing more, and leave nobody waiting."""
+        self.begin_closing()
         self.closed = True
-        if self.runner is not None:
+        self.cancel_timers()
+        error = QueueClosed("the store was closed before this was committed. Open it anew.")
+        waiters, self.waiters = self.waiters, []
+        for waiter in waiters:
+            if not waiter.future.done():
+                waiter.future.set_exception(error)
+        for call in self._calls:
+            call.fail(error)
+        self._calls.clear()
+
+    def stop(self) -> None:
+        """Let the writer go. In the child of a fork it is the parent's, as are its descriptors."""
+        self.closed = True
+        if self.runner is not None and not isinstance(self.failure, ForkError):
             self.runner.stop()
 
     def _after_fork(self) -> None:
@@ -149,7 +171,7 @@ class Committer:
         """Raise unless this thread's running loop may use the store now."""
         if self.failure is not None:
             self._raise_failure()
-        if self.closed:
+        if self.closed or self.closing:
             raise QueueClosed("the store is closed. Open it anew.")
         running = asyncio._get_running_loop()
         if running is not self.loop or threading.get_ident() != self.thread:
@@ -182,8 +204,23 @@ class Committer:
     def touch(self, line: Line, seconds: float | None) -> None:
         """The line has, or will have in this turn, something to commit within that time."""
         self._dirty[line] = None
-        if seconds is not None and self._flush_timer is None and not self._due:
+        if seconds is None or self._due:
+            return
+        if self._flush_timer is None:
+            self._flush_seconds = seconds
             self._flush_timer = self.loop.call_later(seconds, self._flush_is_due)
+        elif seconds < self._flush_seconds:
+            self._flush_sooner(seconds)
+
+    def _flush_sooner(self, seconds: float) -> None:
+        """Somebody who can wait longer has set the timer."""
+        timer = self._flush_timer
+        assert timer is not None
+        self._flush_seconds = seconds
+        due = self.loop.time() + seconds
+        if due < timer.when():
+            timer.cancel()
+            self._flush_timer = self.loop.call_at(due, self._flush_is_due)
 
     def _flush_is_due(self) -> None:
         self._flush_timer = None
@@ -211,6 +248,9 @@ class Committer:
                 self.pump()
         elif runner is not None and runner.finished:
             self.pump()
+        if self.failure is not None:
+            # It failed just now: whoever went on would wait for ever.
+            self._raise_failure()
 
     def request_read(self, line: Line) -> None:
         """Bring the next records of the line's gap into memory."""
@@ -396,7 +436,10 @@ class Committer:
 
     def committed(self, job: Commit) -> None:
         """A frame is written, and synced if it was to be."""
-        self.refused = None
+        if self.refused is not None and (
+            any(batch.runs for _, batch in job.batches) or not any(map(_waits, self._dirty))
+        ):
+            self.refused = None
         if job.batches:
             self.commit_count += 1
             self.record_count += job.record_count
@@ -436,19 +479,15 @@ class Committer:
             self.waiting_bytes += batch.frame_bytes
             line.unseal()
             self._dirty[line] = None
-        kept: list[Waiter] = []
-        # Puts first: what nobody waits for any more is then all that keeps a flush from its end.
-        for waiter in sorted(job.waiters, key=_puts_first):
-            if (
-                had_puts
-                and not waiter.count
-                and (waiter.line is not None or not self._holds_records())
-            ):
-                kept.append(waiter)
-                continue
-            self._refuse_waiter(waiter, error)
-        if any(line.tail for line in self._dirty):
+        kept = [waiter for waiter in job.waiters if had_puts and not _needs_tail(waiter)]
+        for waiter in job.waiters:
+            if waiter not in kept:
+                self._refuse_waiter(waiter, error)
+        if any(map(_waits, self._dirty)):
             self.refused = error
+            for waiter in kept:
+                if waiter.line is None:
+                    self._refuse_waiter(waiter, error)
         if not had_puts:
             self._retry_later()
             return
@@ -457,21 +496,18 @@ class Committer:
         self._level = max(self._level, job.level)
         retry = self._seal(puts=False) if any(map(_removes, self._dirty)) or kept else None
         for line in self.lines.values():
-            if line.tail:
+            if line.dirty:
                 self._dirty[line] = None
         if retry is not None and self.runner is not None:
             self._job = retry
             self.runner.start(retry.run)
-        else:
-            self._retry_later()
-
-    def _holds_records(self) -> bool:
-        return any(payload is not None for line in self._dirty for payload in line.tail)
+        self._retry_later()
 
     def _refuse_waiter(self, waiter: Waiter, error: FifoqError) -> None:
         line = waiter.line
         if line is not None and waiter.count:
             line.withdraw(waiter.first, waiter.count)
+            line.records_went()
         if line is not None and waiter.claim is not None and waiter.claim in line.claims:
             line.claims.remove(waiter.claim)
             for record in waiter.claim.records:
@@ -482,6 +518,7 @@ class Committer:
 
     def _retry_later(self) -> None:
         if self._dirty and self._flush_timer is None:
+            self._flush_seconds = RETRY_SECONDS
             self._flush_timer = self.loop.call_later(RETRY_SECONDS, self._flush_is_due)
 
     def fail(self, error: FifoqError, waiters: list[Waiter]) -> None:
@@ -534,8 +571,19 @@ class Committer:
         self._flush_timer = self._sync_timer = self._idle_timer = None
 
 
-def _puts_first(waiter: Waiter) -> bool:
-    return not waiter.count
+def _waits(line: Line) -> bool:
+    """Whether records of the line wait to be written."""
+    return len(line.tail) > line.tail.count(None)
+
+
+def _needs_tail(waiter: Waiter) -> bool:
+    """Whether what the waiter waits for can not be committed without records of the tail."""
+    line, claim = waiter.line, waiter.claim
+    if line is None:
+        return False
+    if claim is not None:
+        return claim.last >= line.tail_first
+    return bool(waiter.count) or waiter.first >= line.tail_first
 
 
 def _removes(line: Line) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -14,7 +15,7 @@ from fifoq.errors import StaleLease
 from fifoq.jobs import Waiter
 from fifoq.line import Returned
 from fifoq.options import MEMORY, OS
-from store import Key
+from store import FifoqError, Key
 from store.blocks import records_weight
 
 if TYPE_CHECKING:
@@ -151,7 +152,9 @@ class Leasing(msgspec.Struct, Generic[T], eq=False):
         if kind is None:
             await delivery.ack()
         else:
-            delivery.nack()
+            # The error of the block goes on, also when the store is gone.
+            with contextlib.suppress(FifoqError):
+                delivery.nack()
 
 
 class Leases(Generic[T]):
@@ -251,7 +254,7 @@ class Leases(Generic[T]):
     async def _note_attempt(self, record: Returned) -> None:
         """Write that the record is about to be handed out; if the caller leaves, it is not."""
         committer, queue = self._committer, self.queue
-        waiter = Waiter(committer.loop.create_future(), queue)
+        waiter = Waiter(committer.loop.create_future(), queue, first=record.counter)
         committer.wait(waiter, OS)
         queue.records_went()
         try:
@@ -267,7 +270,8 @@ class Leases(Generic[T]):
         self._require_held(delivery)
         queue = self.queue
         lease_limit = queue.lease_limit
-        queue.look(time.time_ns())
+        queue.taken_time = now = time.time_ns()
+        queue.look(now)
         counter = delivery._counter
         del self.held[counter]
         delivery.state = "acked"
@@ -284,7 +288,7 @@ class Leases(Generic[T]):
                 queue.lease_limit = lease_limit
                 self._committer.open_window(queue)
             return True
-        waiter = Waiter(self._committer.loop.create_future(), queue)
+        waiter = Waiter(self._committer.loop.create_future(), queue, first=counter)
         self._committer.wait(waiter, queue.level)
         await waiter.future
         return True

@@ -145,6 +145,7 @@ class Line:
         "chunks",
         "claims",
         "configuration",
+        "delay_count",
         "delay_ns",
         "delay_total_ns",
         "delays",
@@ -187,6 +188,7 @@ class Line:
         "take_limit",
         "take_marks",
         "taken_from",
+        "taken_time",
         "visible",
         "window",
         "withdrawn",
@@ -242,7 +244,8 @@ class Line:
         self.restored: list[Returned] = []
         self.configuration: bytes | None = None
         self.delays: Histogram | None = None
-        self.delay_ns = self.delay_total_ns = 0
+        self.delay_ns = self.delay_total_ns = self.delay_count = 0
+        self.taken_time = 0
         self.high: int | None = None
         self.high_time = 0
         self.low: int | None = None
@@ -399,6 +402,9 @@ class Line:
     def records_came(self) -> None:
         """There may be something to take that was not there before."""
 
+    def records_went(self) -> None:
+        """There may be room that was not there before."""
+
     def read_ended(self, error: FifoqError | None) -> None:
         """Records were brought into memory, or could not be."""
 
@@ -487,6 +493,7 @@ class Line:
         self.removed.append((first, end - 1, self.taken_weight(first, end)))
         self.taken_from = end
         if self.take_marks:
+            self.taken_time = self.take_marks[-1][1]
             self._note_delays(first, end)
         if self.headers:
             # What waits in the tail still needs its headers written.
@@ -522,6 +529,7 @@ class Line:
             delay = max(0, delay)
             self.delay_ns += count * delay
             self.delay_total_ns += count * delay
+            self.delay_count += count
             self.delays.add(delay, count)
 
     def claim_head(self) -> Returned:

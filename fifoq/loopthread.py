@@ -174,7 +174,8 @@ class _Call(Generic[R]):
         self._leaving = True
         if self.ended.is_set() or not self._begun:
             self._see_off()
-        elif self._task is not None:
+        else:
+            assert self._task is not None
             self._task.cancel()
 
     def _see_off(self) -> None:

@@ -121,11 +121,7 @@ async def close(committer: Committer) -> None:
     """Make everything durable, close the log, tell everybody."""
     try:
         if committer.failure is None:
-            await committer.flush()
-            committer.retire()
-        # What came while that was written, and what takers who left gave back.
-        while committer.failure is None and committer.has_unwritten:
-            await committer.flush()
+            await committer.flush_all()
     except FifoqError as error:
         committer.close_error = error
     committer.retire()

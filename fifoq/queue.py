@@ -138,6 +138,8 @@ class Queue(Line, Generic[T]):
 
     def _use(self, options: QueueOptions) -> None:
         self.close_windows()
+        # What was taken so far counts, or does not, by the settings of then.
+        self.close_run()
         if options.max_bytes is not None and self.options.max_bytes is None:
             # Nobody counted them while there was no limit.
             self.leasing.hand_over()
@@ -331,7 +333,7 @@ class Queue(Line, Generic[T]):
             committer.waiting_bytes += self.count_tail()
         if len(self.tail) >= REAP_RECORDS or self.tail_bytes >= REAP_BYTES:
             committer.reap()
-        if committer.refused is not None and self.level == MEMORY:
+        if committer.refused is not None and (self.level == MEMORY or not committer.has_room(size)):
             raise committer.refused
         options = self.options
         if not self._fits(count, size):
@@ -487,11 +489,12 @@ class Queue(Line, Generic[T]):
 
     def _open_puts(self) -> None:
         """Let the next few puts of this turn pass without a look."""
-        if self.strong_upto or self._takers or self.codec.typed:
+        if self.strong_upto or self._takers or not self._takes_plain_bytes:
             return
         count, options = self.window, self.options
         if len(self.tail) < options.buffer_size:
-            count = min(count, options.buffer_size - len(self.tail))
+            # The one that fills the buffer must be looked at.
+            count = min(count, options.buffer_size - len(self.tail) - 1)
         self._append = self.tail.append
         self.open_puts(min(count, self._room_left()))
         self._committer.open_window(self)
@@ -516,9 +519,16 @@ class Queue(Line, Generic[T]):
         options = self.options
         if options.max_bytes is not None or self.strong_upto != self.next - 1:
             return
+        if not self._takes_plain_bytes:
+            return
         self._append = self.tail.append
         self.strong_limit = self.next + min(WINDOW_MAX, self._room_left())
         self._committer.open_window(self)
+
+    @property
+    def _takes_plain_bytes(self) -> bool:
+        """Whether any small bytes may be put without a look at them."""
+        return not self.codec.typed and self.options.max_item_bytes >= SMALL_BYTES
 
     def _room_left(self) -> int:
         """How many records may come before a limit must be looked at."""
@@ -620,16 +630,19 @@ class Queue(Line, Generic[T]):
         return record
 
     async def restore(self, records: list[Returned]) -> None:
-        """Records that were taken reached nobody: they go back to their places."""
+        """Records that were taken reached nobody: they are back at their places on return."""
         # First the removal, if it still waits: a frame's removals come after what it restores.
+        await self._next_commit()
+        self.restored += records
+        await self._next_commit()
+
+    async def _next_commit(self) -> None:
         committer = self._committer
         committer.require_usable()
         waiter = Waiter(committer.loop.create_future(), self)
         committer.touch(self, None)
         committer.wait(waiter, MEMORY)
         await waiter.future
-        self.restored += records
-        committer.touch(self, 0)
 
     def _not_ready(self) -> QueueEmpty:
         if self.gap is not None:
@@ -643,6 +656,9 @@ class Queue(Line, Generic[T]):
             if self.gap is None:
                 return None
             await self.wait_to_take()
+        if self._takers:
+            # We only looked: a taker must not sleep through the wake-up that we got.
+            self.records_came()
         payload = self.peek_head()
         assert payload is not None
         return self.codec.decode(payload)
@@ -658,7 +674,7 @@ class Queue(Line, Generic[T]):
         if self.delays is not None:
             self.stamp_take(now)
         if self.has_ready():
-            if len(self.chunks) < 2 and self.gap is not None:
+            if len(self.chunks) < 2 and self.gap is not None and self._trouble is None:
                 committer.request_read(self)
             return True
         if self._trouble is not None:
@@ -683,8 +699,8 @@ class Queue(Line, Generic[T]):
         returned = self.returned
         if returned and (self.head >= self.run_end or returned[0].counter < self.head):
             record = self.claim_head()
-            if self.delays is not None:
-                self.note_delay(1, time.time_ns() - record.time)
+            self.taken_time = now = time.time_ns()
+            self.note_delay(1, now - record.time)
             self.removed.append(removal_of(record))
             payload = record.payload
         else:
@@ -701,8 +717,8 @@ class Queue(Line, Generic[T]):
 
     def _claim(self) -> Returned:
         record = self.claim_head()
-        if self.delays is not None:
-            self.note_delay(1, time.time_ns() - record.time)
+        self.taken_time = now = time.time_ns()
+        self.note_delay(1, now - record.time)
         if self.options.max_bytes is not None:
             self._bytes -= len(record.payload)
         return record
@@ -805,7 +821,8 @@ class Queue(Line, Generic[T]):
     def read_ended(self, error: FifoqError | None) -> None:
         self._trouble = error
         if error is not None:
-            _wake_one(self._takers)
+            _wake_all(self._takers)
+            _wake_all(self._putters)
         else:
             self.records_came()
 
@@ -873,8 +890,7 @@ class Queue(Line, Generic[T]):
         given = self.next - self.totals.next_counter - self.withdrawn_count
         put = self.totals.total_put_count + given - (self._depth() - len(self))
         taken = put - len(self) - self._lost
-        last = self.take_marks[-1][1] if self.take_marks else 0
-        return put, taken, last
+        return put, taken, max(self.taken_time, self._state.genesis.last_take_time)
 
     def byte_count(self) -> int:
         """Bytes of the records that are there, as far as commits and limits know."""
@@ -885,6 +901,7 @@ class Queue(Line, Generic[T]):
     def stats(self) -> QueueStats:
         """A snapshot; cheap enough to poll a thousand times a second."""
         self.look(time.time_ns())
+        self.close_run()
         # Whoever asks must not be told of a pressure that has gone: it may be why nobody puts.
         self._under_pressure()
         return collect(self, self._committer)
@@ -913,6 +930,7 @@ class Queue(Line, Generic[T]):
         self.configuration = self.codec.configuration(options)
         self._committer.touch(self, 0)
         self.records_went()
+        _wake_all(self._putters)
 
     def shutdown(self, *, immediate: bool = False) -> None:
         """Take no more puts; takes go on until the queue is empty, with `immediate` not at all.

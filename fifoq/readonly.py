@@ -56,8 +56,8 @@ class ReadOnlyStore:
         return ReadOnlyQueue(self, self._view, name, type)
 
     async def close(self) -> None:
-        """Give every handle back. Twice is fine."""
-        if not self._view.closed:
+        """Give every handle back. Twice is fine; in the child of a fork nothing happens."""
+        if not (self._view.closed or self._view.of_another_process):
             await _on_thread(self._executor, self._view.close)
             self._executor.shutdown(wait=False)
 

@@ -91,9 +91,9 @@ def collect(queue: Queue[Any], committer: Committer) -> QueueStats:
 
 
 def _average(queue: Queue[Any]) -> float | None:
-    delays, totals = queue.delays, queue.totals
-    count = totals.total_take_count + (delays.count if delays is not None else 0)
-    if not count:
+    totals = queue.totals
+    count = totals.total_take_count + queue.delay_count
+    if queue.delays is None or not count:
         return None
     return (totals.total_delay_ns + queue.delay_total_ns) / count / _SECOND
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from actors import ActorSystem
-from fifoq.codec import Codec, read_kept
+from fifoq.codec import NOTHING_KEPT, Codec, read_kept
 from fifoq.committer import Committer
 from fifoq.jobs import cover_counters
 from fifoq.options import STORE_OPTION_NAMES, QueueOptions, StoreOptions, store_options
@@ -101,7 +101,7 @@ class Store:
         queue = Queue(committer, state, chosen, codec)  # type: ignore[arg-type]
         self._queues[name] = committer.lines[name] = queue
         configuration = codec.configuration(chosen)
-        if configuration != (state.configuration or codec.configuration(QueueOptions())):  # type: ignore[attr-defined]
+        if configuration != (state.configuration or NOTHING_KEPT):  # type: ignore[attr-defined]
             queue.configuration = configuration
             committer.touch(queue, 0)
         if queue.gap is not None:
@@ -127,6 +127,7 @@ class Store:
         DurabilityError: the store is closed, and what is on disk is known after a reopen.
         """
         if self._closing is None:
+            self._committer.begin_closing()
             self._closing = asyncio.ensure_future(self._close())
         async with asyncio.timeout(timeout):
             await asyncio.shield(self._closing)
@@ -219,12 +220,13 @@ async def _open_store(
             path, files=files, clock=clock, options=options.log_options(), recover=recover
         )
 
-    committer.runner = make_runner(loop, committer.pump, os.path.basename(path) or path)
     chores = Chores(close)
     committer.on_sync_due = partial(chores.give, sync)
     committer.on_idle = partial(chores.give, tidy)
     system = await ActorSystem().start()
     try:
+        # Not before: whoever leaves while the system starts must not leave a thread behind.
+        committer.runner = make_runner(loop, committer.pump, os.path.basename(path) or path)
         await system.spawn(Owner, committer, open_the_log, name="owner", mailbox=chores)
     except BaseException:
         if committer.log is None and not isinstance(sys.exception(), asyncio.CancelledError):

@@ -59,9 +59,14 @@ class View:
             raise access_error(path, error) from error
         self.closed = False
 
+    @property
+    def of_another_process(self) -> bool:
+        """Whether this is the child of a fork: handles and threads are the parent's."""
+        return os.getpid() != self._process
+
     def require_this_process(self) -> None:
-        """ForkError in a child: the thread that would answer is the parent's."""
-        if os.getpid() != self._process:
+        """ForkError in a child."""
+        if self.of_another_process:
             raise ForkError(
                 f"{self.path}: this view was opened before a fork, and only the parent may use "
                 f"it. Nothing was changed. Open it in the child, after forking."
@@ -114,8 +119,8 @@ class View:
         return page, following
 
     def close(self) -> None:
-        """Give every handle back. Twice is fine."""
-        if os.getpid() == self._process:
+        """Give every handle back. Twice is fine; in the child of a fork nothing happens."""
+        if not self.of_another_process:
             with self._lock:
                 self.closed = True
                 self._reader.close()

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from store.checkpoint import CHECKPOINT_NAMES
-from store.directory import Directory, Names
+from store.directory import Directory, Names, access_error
 from store.errors import CorruptionError, DamageError, FormatError
 from store.files import Clock, Files
 from store.frames import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader
@@ -84,15 +84,18 @@ def check_store(
     files = files or OsFiles()
     report = Report(path, [], [], {}, [])
     try:
-        with Reader(path, files=files, clock=clock) as reader:
-            _check(reader, report, progress)
-    except CorruptionError as error:
-        _blame(report, error)
-        directory = Directory(files, path)
         try:
-            _check_unreadable(directory, report, progress)
-        finally:
-            directory.close()
+            with Reader(path, files=files, clock=clock) as reader:
+                _check(reader, report, progress)
+        except CorruptionError as error:
+            _blame(report, error)
+            directory = Directory(files, path)
+            try:
+                _check_unreadable(directory, report, progress)
+            finally:
+                directory.close()
+    except OSError as error:
+        raise access_error(path, error) from error
     return report
 
 

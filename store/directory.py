@@ -32,6 +32,8 @@ from store.segment import (
 
 SPACE_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """What a write says when there is no room; from a sync any errno is a failure."""
+PASSING_ERRNOS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What the kernel says when it has too little of its own; the next try may go well."""
 QUARANTINE_SUFFIX: Final = ".bad"
 
 
@@ -53,6 +55,8 @@ def access_error(path: str, error: OSError) -> AccessError:
     """An OSError in our words; raise it `from` the original."""
     if error.errno == errno.ENOENT:
         return AccessError(f"{path}: {error.strerror}. Nothing was changed. Is the path right?")
+    if error.errno in PASSING_ERRNOS:
+        return AccessError(f"{path}: {error.strerror}. Nothing was changed. Try again.")
     return AccessError(
         f"{path}: {error.strerror or error}. Nothing was changed. Check that it is a directory "
         f"of regular files which this user may read and write."

@@ -58,6 +58,8 @@ UNLOGGED_GROWTH = 240
 RANGE_GROWTH = 128
 LEASE_GROWTH = 48
 STATE_GROWTH = 80
+STATE_HELD = 32
+"""Held for each state: its place gets more digits when it is set again."""
 RECORD_GROWTH = 6
 CHUNK_GROWTH = 128
 SPAN_GROWTH = 130
@@ -504,7 +506,12 @@ class Draft:
         self._add(parts)
         self._effects.append(_Lease(queue, counters, attempts))
         known = queue.attempts
-        self.growth += LEASE_GROWTH * sum(counter not in known for counter in counters)
+        for counter, attempt in zip(counters, attempts, strict=True):
+            before = known.get(counter)
+            if before is None:
+                self.growth += LEASE_GROWTH
+            elif attempt > before:
+                self.growth += len(str(attempt)) - len(str(before))
 
     def set_states(self, entries: Sequence[tuple[str, bytes | None]]) -> None:
         """Set newest values by name; None deletes."""

@@ -19,7 +19,7 @@ from store.blocks import RecordBlock, records_weight
 from store.cache import SegmentCache
 from store.checkpoints import Checkpoints
 from store.checksum import Buffer
-from store.directory import SPACE_ERRNOS, Directory, sync_error
+from store.directory import PASSING_ERRNOS, SPACE_ERRNOS, Directory, sync_error
 from store.draft import Draft, joined, merged
 from store.errors import (
     AccessError,
@@ -46,7 +46,7 @@ from store.lookup import Lookup
 from store.options import LogOptions
 from store.recovery import Recovered
 from store.state import QueueState
-from store.tail import PASSING_ERRNOS, Tail
+from store.tail import Tail
 
 logger = logging.getLogger("store")
 
@@ -302,6 +302,10 @@ class Log:
                 f"{self.path}: no space to hold for the removal of what would be added. Nothing of "
                 f"it was stored. Takes and acks still work; free some space and try again."
             )
+
+    def recount_room(self) -> None:
+        """Let the next commit that adds something count anew what checkpoints need and hold."""
+        self._held = 0
 
     def _cover_counters(self, draft: Draft) -> bool:
         """Reserve counters ahead where a commit without a sync would show uncovered ones."""

@@ -40,6 +40,7 @@ class _TakenBack(CorruptionError):
 class Reader:
     """A store as of one moment; `refresh` moves it on. Nothing it does disturbs the owner.
 
+    Where the operating system refuses a file, every call raises AccessError and may be tried again.
     How far it lags: a commit becomes visible with the next commit or seal, and if none comes, about
     100 ms (`UNWITNESSED_SECONDS`) after a refresh met it, when the reader syncs the segment itself.
     """
@@ -133,6 +134,8 @@ class Reader:
                 if removed and counter > 1:
                     wanted = max(counter, queue.spans[queue.span_index(counter)].first)
                 self._look_again(lookup, error)
+            except OSError as error:
+                raise access_error(self.path, error) from error
 
     def get(self, name: str, counter: int) -> tuple[Key, bytes] | None:
         """One retained record by its counter, or None. RangeGone as for `blocks`."""
@@ -167,6 +170,8 @@ class Reader:
                 return lookup.counter_at(queue, time)
             except FileNotFoundError as error:
                 self._look_again(lookup, error)
+            except OSError as error:
+                raise access_error(self.path, error) from error
 
     def _queue(self, name: str) -> QueueState:
         self._require_open()
@@ -208,6 +213,8 @@ class Reader:
                 self._load()
         except (FileNotFoundError, _TakenBack):
             self._load()
+        except OSError as error:
+            raise access_error(self.path, error) from error
         return self._end != before
 
     def start_anew(self, gone: Collection[int]) -> list[int]:
@@ -218,13 +225,19 @@ class Reader:
         missing: list[int] = []
         for _ in range(LOAD_TRIES_MAX):
             self._load()
-            there = self.directory.names().segments
+            there = self._segments_there()
             missing = [n for n in gone if n in self.state.segments and n not in there]
             if not missing:
                 break
             # Perhaps the checkpoint that no longer needs them was being overwritten just now.
             self._clock.sleep(LOAD_PAUSE_SECONDS)
         return missing
+
+    def _segments_there(self) -> list[int]:
+        try:
+            return self.directory.names().segments
+        except OSError as error:
+            raise access_error(self.path, error) from error
 
     def _load(self) -> None:
         """Start from the newest checkpoint. The owner may be at work: look again if files move."""
@@ -242,13 +255,15 @@ class Reader:
                         raise CorruptionError(path, 0, "the segment is missing") from error
                     raise
                 self._clock.sleep(LOAD_PAUSE_SECONDS)
+            except OSError as error:
+                raise access_error(self.path, error) from error
 
     def _load_once(self) -> None:
         directory = self.directory
         names = directory.names()
-        self._entered = None
         copies = read_checkpoints(directory, names)
         state = State()
+        self._entered = None
         if copies:
             _, self.store_id, checkpoint = copies[0]
             state.load(checkpoint)

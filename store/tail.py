@@ -12,7 +12,7 @@ import logging
 from typing import Final
 
 from store.checksum import Buffer
-from store.directory import SPACE_ERRNOS, sync_error, sync_file, write_all
+from store.directory import PASSING_ERRNOS, SPACE_ERRNOS, sync_error, sync_file, write_all
 from store.errors import AccessError, DiskFull
 from store.frames import SEGMENT_HEADER_BYTES
 from store.options import LogOptions
@@ -20,7 +20,6 @@ from store.segment import SegmentFile
 
 logger = logging.getLogger("store")
 
-PASSING_ERRNOS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 LAST_SHARE: Final = 4
 """This share of the reserve is kept to the end: the space to start a segment once all is taken."""
 _FILL_PIECE: Final = bytes(1 << 20)

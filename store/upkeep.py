@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 from store.blocks import COUNTERS, Column, RecordBlock
 from store.checkpoint import Checkpoint, encode_checkpoint, removed_bytes
 from store.checksum import CRC32C
-from store.directory import SPACE_ERRNOS
-from store.draft import QUEUE_HELD, Draft
+from store.directory import PASSING_ERRNOS, SPACE_ERRNOS
+from store.draft import QUEUE_HELD, STATE_HELD, Draft
 from store.errors import AccessError, CorruptionError, DiskFull, FifoqError
 from store.frames import SEGMENT_HEADER_BYTES, SegmentHeader
 from store.segment import index_name, segment_name
 from store.state import QueueState, SegmentState, segment_entries
-from store.tail import PASSING_ERRNOS, Tail
+from store.tail import Tail
 
 if TYPE_CHECKING:
     from store.log import Log
@@ -81,6 +81,8 @@ def rotate(log: Log) -> None:
     log.state.emptied.add(old.file.number)
     retire(log, old)
     write_checkpoint(log)
+    # It knows one segment more, and soon a span of each queue.
+    log.recount_room()
 
 
 def drained(log: Log) -> bool:
@@ -192,7 +194,7 @@ def _needed(log: Log, checkpoint: Checkpoint, size: int) -> int:
 
 def _fixed(log: Log) -> int:
     """For numbers that get longer, and the like."""
-    return DIGITS_HELD + QUEUE_HELD * len(log.state.queues)
+    return DIGITS_HELD + QUEUE_HELD * len(log.state.queues) + STATE_HELD * len(log.state.states)
 
 
 def _snapshot(log: Log, *, clean: bool) -> Checkpoint:

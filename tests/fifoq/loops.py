@@ -29,7 +29,8 @@ def on_each_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
     first = inspect.Parameter("loop", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     run.__name__, run.__doc__, run.__module__ = test.__name__, test.__doc__, test.__module__
     run.__signature__ = inspect.Signature([first, *parameters])  # type: ignore[attr-defined]
-    return pytest.mark.parametrize("loop", list(LOOPS))(run)
+    marked: Callable[..., None] = pytest.mark.parametrize("loop", list(LOOPS))(run)
+    return marked
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import pytest
@@ -55,11 +55,15 @@ class Bench:
         return stepped
 
 
-async def started(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+async def started(work: Awaitable[T]) -> asyncio.Task[T]:
     """A task that has gone as far as it can without time passing."""
-    task = asyncio.ensure_future(work)
+    task = asyncio.ensure_future(_wait_for(work))
     await settle()
     return task
+
+
+async def _wait_for(work: Awaitable[T]) -> T:
+    return await work
 
 
 async def cancelled(task: asyncio.Task[Any]) -> None:
@@ -77,7 +81,7 @@ async def drained(queue: Queue[T]) -> list[T]:
     return found
 
 
-def fake_time(monkeypatch: pytest.MonkeyPatch, start: int = 10**18) -> list[int]:
+def fake_time(monkeypatch: pytest.MonkeyPatch, start: int = 2 * 10**18) -> list[int]:
     """The wall clock that queues see; the test changes its only entry."""
     now = [start]
 

@@ -384,7 +384,7 @@ def test_takes_without_a_run_leave_no_marks_behind() -> None:
 def test_headers_of_claimed_records_are_forgotten() -> None:
     """Headers read from disk stayed in memory when a queue was drained without any put."""
     line = Line("q", next_counter=11, floor=0, size=10, last_put_time=0)
-    line.headers = {c: b"h" for c in range(1, 11)}
+    line.headers = dict.fromkeys(range(1, 11), b"h")
     line.fill_gap([Run(1, [b"x"] * 10, [(1, 0)])], 10)
     for _ in range(10):
         assert line.has_ready()

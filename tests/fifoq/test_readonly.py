@@ -20,6 +20,7 @@ import fifoq.sync
 from fifoq import browse
 from fifoq.view import View
 from store import FormatError, LogOptions, StoreClosed, open_log
+from store.files import Handle
 from store.osfiles import OsFiles
 from tests.fifoq.loops import on_each_loop
 from tests.support.clock import ManualClock
@@ -77,6 +78,27 @@ async def test_stats_tell_what_was_taken_and_how_long_it_waited(tmp_path: Path) 
     assert names < set(owner.__struct_fields__)
 
 
+@pytest.mark.parametrize("durability", ["memory", "sync"])
+@on_each_loop
+async def test_the_marks_on_disk_are_those_of_the_size_on_disk(
+    tmp_path: Path, durability: Any
+) -> None:
+    """Marks were once written as the last look found them: a queue of five said it had seen one."""
+    async with fifoq.open(tmp_path / "s", durability=durability, statistics=False) as queue:
+        for _ in range(5):
+            await queue.put(b"a")
+    async with fifoq.open_store(tmp_path / "s", read_only=True) as store:
+        stats = await (await store.queue()).stats()
+        assert (stats.high_water_mark, stats.low_water_mark) == (5, 1)
+        assert stats.high_water_time >= stats.low_water_time > 0
+    async with fifoq.open(tmp_path / "s", durability=durability, statistics=False) as queue:
+        for _ in range(5):
+            await queue.take()
+    async with fifoq.open_store(tmp_path / "s", read_only=True) as store:
+        stats = await (await store.queue()).stats()
+        assert (stats.high_water_mark, stats.low_water_mark) == (5, 0)
+
+
 @on_each_loop
 async def test_nothing_in_the_directory_is_changed_and_no_lock_is_taken(tmp_path: Path) -> None:
     fill(tmp_path / "s", b"a")
@@ -100,6 +122,7 @@ async def test_nothing_in_the_directory_is_changed_and_no_lock_is_taken(tmp_path
 
 @on_each_loop
 async def test_headers_and_typed_items_are_decoded(tmp_path: Path) -> None:
+    """A queue with nothing but default options once did not keep its type."""
     async with fifoq.open(tmp_path / "s", type=Order) as queue:
         await queue.put(Order(1), headers={"from": "shop"})
     async with fifoq.open_store(tmp_path / "s", read_only=True) as store:
@@ -143,19 +166,21 @@ def test_calls_that_change_something_do_not_exist() -> None:
 
 @on_each_loop
 async def test_it_follows_the_owner_from_commit_to_commit(tmp_path: Path) -> None:
-    async with fifoq.open(tmp_path / "s") as owner:
-        async with fifoq.open_store(tmp_path / "s", read_only=True) as store:
-            queue = await store.queue()
-            assert await queue.peek() is None
-            for number in range(5):
-                await owner.put(b"%d" % number)
-                # The next commit witnesses the one before.
-                await owner.put(b"-")
-                assert (await queue.stats()).total_put_count >= number * 2 + 1
-                assert await owner.take()
-                await owner.put(b".")
-                await owner.take()
-            assert await queue.peek() is not None
+    async with (
+        fifoq.open(tmp_path / "s") as owner,
+        fifoq.open_store(tmp_path / "s", read_only=True) as store,
+    ):
+        queue = await store.queue()
+        assert await queue.peek() is None
+        for number in range(1, 6):
+            await owner.put(b"%d" % number)
+            # A commit is believed once the next one witnesses it.
+            await owner.put(b"-")
+            stats = await queue.stats()
+            assert stats.total_put_count >= 2 * number - 1
+            assert stats.total_take_count >= 2 * number - 2
+            assert await queue.peek() == b"%d" % number
+            await owner.take_many(2)
 
 
 @on_each_loop
@@ -173,8 +198,6 @@ async def test_it_survives_rotation_compaction_and_reclaim(tmp_path: Path) -> No
             await owner.flush()
             assert names.isdisjoint(file.name for file in (tmp_path / "s").glob("*.log"))
             left = [record.item async for record in owner.browse()]
-        async with fifoq.open_store(tmp_path / "s", read_only=True) as store:
-            pass
     async with fifoq.open_store(tmp_path / "s", read_only=True) as store:
         assert await items_of(await store.queue()) == left
         assert left[-1] == b"last"
@@ -210,14 +233,14 @@ def test_another_process_reads_beside_the_owner(tmp_path: Path) -> None:
         "async def main():\n"
         "    async with fifoq.open_store(sys.argv[1], read_only=True) as store:\n"
         "        queue = await store.queue()\n"
-        "        print([r.item async for r in queue.browse()], (await queue.stats()).current_size)\n"
+        "        print([r.item async for r in queue.browse()])\n"
         "asyncio.run(main())\n"
     )
     with fifoq.sync.open(tmp_path / "s") as owner:
         owner.put_many([b"a", b"b"])
         command = [sys.executable, "-c", script, str(tmp_path / "s")]
         shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-        assert shown.stdout == "[b'a', b'b'] 2\n"
+        assert shown.stdout == "[b'a', b'b']\n"
 
 
 @on_each_loop
@@ -226,10 +249,10 @@ async def test_the_loop_turns_while_the_disk_hangs(tmp_path: Path) -> None:
     asked, answer = threading.Event(), threading.Event()
 
     class Slow(OsFiles):
-        def read(self, handle: Any, size: int, offset: int) -> bytes:
+        def pread(self, handle: Handle, count: int, offset: int) -> bytes:
             asked.set()
             assert answer.wait(30)
-            return super().read(handle, size, offset)
+            return super().pread(handle, count, offset)
 
     opening = asyncio.ensure_future(_opened(tmp_path / "s", Slow()))
     while not asked.is_set():
@@ -266,7 +289,7 @@ async def test_a_directory_that_is_no_store_is_told_apart_from_one_that_is_not_t
     tmp_path: Path,
 ) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FormatError, match="there is no store here. Nothing was changed"):
+    with pytest.raises(FormatError, match="there is no store here"):
         await fifoq.open_store(tmp_path / "empty", read_only=True)
     with pytest.raises(fifoq.AccessError, match="Is the path right"):
         await fifoq.open_store(tmp_path / "missing", read_only=True)
@@ -282,15 +305,10 @@ def test_an_error_of_the_operating_system_comes_as_ours(tmp_path: Path) -> None:
     class Refusing(OsFiles):
         refuses = True
 
-        def names(self, handle: Any) -> Any:
+        def pread(self, handle: Handle, count: int, offset: int) -> bytes:
             if self.refuses:
                 raise OSError(errno.EIO, "Input/output error")
-            return super().names(handle)
-
-        def read(self, handle: Any, size: int, offset: int) -> bytes:
-            if self.refuses:
-                raise OSError(errno.EIO, "Input/output error")
-            return super().read(handle, size, offset)
+            return super().pread(handle, count, offset)
 
     files = Refusing()
     with pytest.raises(fifoq.AccessError, match="Input/output error"):
@@ -349,6 +367,35 @@ def test_the_child_of_a_fork_is_refused_and_may_close(tmp_path: Path) -> None:
                 os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert store.queues() == ["main"]
+
+
+def test_another_process_is_known_by_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "s", b"a")
+    view = View(str(tmp_path / "s"))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(fifoq.ForkError, match="Open it in the child, after forking"):
+            view.queues()
+        view.close()
+        assert not view.closed
+    view.close()
+    assert view.closed
+
+
+@on_each_loop
+async def test_in_the_child_of_a_fork_a_loop_is_refused_and_never_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path / "s", b"a")
+    async with fifoq.open_store(tmp_path / "s", read_only=True) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getpid", lambda: -1)
+            with pytest.raises(fifoq.ForkError):
+                await store.queues()
+            await store.close()
+        assert await store.queues() == ["main"]
 
 
 # The same for threads.

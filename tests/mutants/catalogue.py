@@ -27,6 +27,7 @@ STATE: Final = "tests/store/test_state.py"
 FULL_DISK: Final = "tests/store/test_full_disk.py"
 DRAFT: Final = "tests/store/test_draft.py"
 PACKING: Final = "tests/store/test_packing.py"
+LOG: Final = "tests/store/test_log.py"
 
 BATTERY: Final = (
     HOLES,
@@ -195,8 +196,8 @@ FAILURES: Final = (
     Mutant(
         "the log goes on after a failed sync",
         "log",
-        "        status, self.status = self.status, _FAILED\n        self.tail.sync()\n",
-        "        status = self.status\n        self.tail.sync()\n",
+        "        status, self.status = self.status, _FAILED\n        started =",
+        "        status = self.status\n        started =",
         (ERRORS,),
     ),
     Mutant(
@@ -291,6 +292,27 @@ SPACE: Final = (
         "                self._hold_for(draft.growth)\n",
         "                pass\n",
         (FULL_DISK,),
+    ),
+    Mutant(
+        "what a rotation adds to checkpoints is not counted",
+        "upkeep",
+        "    log.recount_room()\n",
+        "",
+        (LOG,),
+    ),
+    Mutant(
+        "a removal in place is in one checkpoint copy only",
+        "log",
+        "not undo it.\n            upkeep.write_checkpoint(self)\n",
+        "not undo it.\n",
+        (FULL_DISK, HOLES),
+    ),
+    Mutant(
+        "packed removals forget what a piece has got since",
+        "ranges",
+        "                    packed.pop(chunk, None)\n",
+        "                    packed.get(chunk)\n",
+        (PACKING, FULL_DISK),
     ),
     Mutant(
         "a removal elsewhere passes for one that was repeated",

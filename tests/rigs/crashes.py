@@ -14,6 +14,7 @@ import shutil
 import signal
 import sys
 import time
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -25,9 +26,11 @@ from tests.rigs.lives import life_lengths
 from tests.support.history import Crash, History
 
 IMAGE_BYTES = 32 * mounts.MIB
-DELAY_SECONDS_MAX = 0.060
+DELAY_SECONDS_MAX = 0.030
 SILENCE_SECONDS_MAX = 60.0
 ITEMS_PER_LIFE = 1 << 40
+CLOSES, CLOSING_OPERATIONS = 0.15, 60
+"""How often a worker closes its store after so many calls, and may be hit while it does."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,17 +155,19 @@ class Rig:
     def _live(self, life: int, length: int) -> None:
         options = self._plan.options[life % len(self._plan.options)]
         image, history = self._directory / "image", History()
+        self._crashes = 0
         if self._plan.power:
             mounts.copy_image(self._directory / "template", image)
             mounts.mount_image(image, self._point, options)
         try:
             before: Crash = "close"
-            for number in range(length + 1):
-                before = self._work(history, number, before, last=number == length)
+            for number in count():
+                last = self._crashes >= length
+                before = self._work(history, number, before, last=last)
                 if before == "power":
                     mounts.unmount(self._point)
                     mounts.mount_image(image, self._point, options)
-                if history.violations:
+                if last or history.violations:
                     break
         finally:
             if self._plan.power:
@@ -170,7 +175,7 @@ class Rig:
             else:
                 shutil.rmtree(self._point / "store", ignore_errors=True)
         outcome = self.outcome
-        outcome.crashes += history.crash_count
+        outcome.crashes += self._crashes
         outcome.operations += history.op_count
         outcome.confirmed += history.confirmed_count
         outcome.interrupted = sorted({*outcome.interrupted, *history.interrupted})
@@ -179,11 +184,12 @@ class Rig:
 
     def _work(self, history: History, number: int, before: Crash, *, last: bool) -> Crash:
         """One process: until it is crashed, or, as the last one, until it has looked around."""
+        closes = self._random.random() < CLOSES and not self._plan.operations
         job = traffic.Job(
             path=str(self._point / "store"),
             seed=self._random.getrandbits(32),
             first_item=1 + number * ITEMS_PER_LIFE,
-            operations=1 if last else 0,
+            operations=1 if last else CLOSING_OPERATIONS if closes else 0,
             mutant=self._plan.mutant,
             loop=self._random.choice(("asyncio", "uvloop")),
         )
@@ -209,11 +215,13 @@ class Rig:
             mounts.cut_power(self._point)
         worker.kill(history, before)
         was_open = was_open or worker.found is not None
-        if worker.ended:
+        if worker.ended and closes and not self._plan.power:
+            return "close"
+        if worker.ended and not closes:
             history.failed("the worker ended by itself")
+        self._crashes += 1
         if not was_open:
             # Nobody saw the store open, so its earlier life has not been judged yet.
-            history.crash_count += 1
             return "power" if self._plan.power else before if before != "close" else "kill"
         return "power" if self._plan.power else "kill"
 

@@ -29,6 +29,8 @@ DEPTH_MAX: Final = 60
 EVENTS_MAX: Final = 512
 SIZES: Final = (0, 0, 20, 90, 400, 3000)
 PAUSE_TURNS_MAX: Final = 12
+DROPPED_SECONDS: Final = 0.25
+"""Leases that nobody ends: long enough to be told of before they end by themselves."""
 
 QUEUES: Final[dict[str, tuple[fifoq.options.Durability, bool]]] = {
     "orders": ("sync", True),
@@ -251,7 +253,7 @@ class Traffic:
     async def _lease(self, queue: Queue[bytes]) -> None:
         number = self._call("lease", queue, 0)
         dropped = self._random.random() < 0.05
-        leasing = queue.lease(seconds=0.01 if dropped else 30.0, timeout=0.5)
+        leasing = queue.lease(seconds=DROPPED_SECONDS if dropped else 30.0, timeout=0.5)
 
         async def lease() -> Delivery[bytes]:
             return await leasing
@@ -265,11 +267,12 @@ class Traffic:
             return
         items = (item_of(delivery.item),)
         self._say("r", number, items, 0)
-        for _ in range(self._random.randint(0, 3)):
-            await asyncio.sleep(0)
         if dropped:
             self._say("r", self._call("drop", queue, 0, items), (), 0)
-        elif self._random.random() < 0.3:
+            return
+        for _ in range(self._random.randint(0, 3)):
+            await asyncio.sleep(0)
+        if self._random.random() < 0.3:
             number = self._call("nack", queue, 0, items)
             delivery.nack()
             self._say("r", number, (), 0)

@@ -242,3 +242,29 @@ def test_a_big_endian_machine_is_refused_at_import(monkeypatch: pytest.MonkeyPat
     module = importlib.util.module_from_spec(spec)
     with pytest.raises(ImportError, match="little-endian"):
         spec.loader.exec_module(module)
+
+
+@pytest.mark.parametrize("step", [0, 7, 2**33])
+def test_runs_of_times_are_the_same_bytes_as_a_time_for_each_record(step: int) -> None:
+    runs = [(2, 1000), (1, 1000 + step), (4, 1000 + 3 * step)]
+    times = [time for count, time in runs for _ in range(count)]
+    payloads = [b"p"] * len(times)
+    as_runs, _ = encode_records(payloads, queue=0, first=1, time=1000, time_runs=runs)
+    one_by_one, _ = encode_records(payloads, queue=0, first=1, time=1000, times=times)
+    assert joined(as_runs) == joined(one_by_one)
+    assert list(the_records(joined(as_runs)).times()) == times
+
+
+@pytest.mark.parametrize("length", [0, 3])
+def test_a_known_length_gives_the_same_bytes_as_one_that_is_looked_for(length: int) -> None:
+    payloads = [b"abc"[:length]] * 5
+    known, size = encode_records(payloads, queue=0, first=1, time=9, item_bytes=length)
+    found, _ = encode_records(payloads, queue=0, first=1, time=9)
+    assert joined(known) == joined(found)
+    assert size == 5 * length
+
+
+def test_a_length_that_cannot_be_true_is_not_believed() -> None:
+    payloads = [b"a", b"bcd"]
+    parts, _ = encode_records(payloads, queue=0, first=1, time=9, item_bytes=1)
+    assert the_records(joined(parts)).payloads() == payloads

@@ -378,3 +378,57 @@ def test_counters_to_reserve_are_whole(state: State, queue: QueueState) -> None:
 def test_ranges_that_touch_are_joined() -> None:
     assert merged([]) == []
     assert merged([(1, 1, 5), (2, 4, 6), (6, 6, 1), (7, 7, 2)]) == [(1, 4, 11), (6, 7, 3)]
+
+
+def test_runs_of_times_never_go_back_either(state: State, queue: QueueState) -> None:
+    draft = Draft(state, 100)
+    draft.put(queue, [b"a"])
+    draft.put(queue, [b"x"] * 5, time_runs=[(2, 90), (1, 120), (2, 110)], item_bytes=1)
+    draft.put(queue, [b"b"])
+    assert put_times(draft) == [100, 100, 100, 120, 120, 120, 120]
+    applied(draft)
+    assert queue.genesis.last_put_time == 120
+    assert queue.genesis.queue_bytes == 7
+
+
+@pytest.mark.parametrize("runs", [[], [(1, 5)], [(3, 5)], [(0, 5), (2, 6)], [(3, 5), (-1, 6)]])
+def test_runs_of_times_for_other_than_the_records_are_refused(
+    state: State, queue: QueueState, runs: list[tuple[int, int]]
+) -> None:
+    draft = Draft(state, 100)
+    with pytest.raises(ValueError, match="runs of times for other than 2 records"):
+        draft.put(queue, [b"a", b"b"], time_runs=runs)
+    assert draft.parts == []
+
+
+def test_water_marks_that_were_seen_between_commits_are_kept(
+    state: State, queue: QueueState
+) -> None:
+    """One commit may stand for many puts and takes, whose marks only the caller saw."""
+    draft = Draft(state, 100)
+    draft.put(queue, [b"a", b"b"])
+    draft.set_marks(queue, high=7, high_time=91, low=0, low_time=92)
+    applied(draft)
+    genesis = queue.genesis
+    assert (genesis.high_water_mark, genesis.high_water_time) == (7, 91)
+    assert (genesis.low_water_mark, genesis.low_water_time) == (0, 92)
+    draft = Draft(state, 200)
+    draft.put(queue, [b"x"] * 4)
+    applied(draft)
+    assert queue.genesis.high_water_mark == 7
+
+
+def test_an_attempt_with_more_digits_needs_that_much_more_room(
+    state: State, queue: QueueState
+) -> None:
+    draft = Draft(state, 100)
+    draft.put(queue, [b"a", b"b"])
+    draft.lease(queue, [1, 2], [9, 9], deadline=1)
+    applied(draft)
+    draft = Draft(state, 100)
+    draft.lease(queue, [1, 2], [10, 9], deadline=1)
+    assert draft.growth == 1
+    applied(draft)
+    draft = Draft(state, 100)
+    draft.lease(queue, [1, 2], [9, 4_000_000_000], deadline=1)
+    assert draft.growth == 9

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from random import Random
@@ -22,11 +23,12 @@ from store import (
 )
 from store import draft as draft_module
 from store.blocks import ACKED, records_weight
+from store.checkpoint import CHECKPOINT_NAMES
 from tests.support.clock import ManualClock
 from tests.support.crashes import after_process_crash, crash_points, power_images
 from tests.support.faulty import Fault, FaultyFiles
 from tests.support.figures import record
-from tests.support.ledger import Contents, Ledger, contents_of
+from tests.support.ledger import Change, Contents, Ledger, QueueContents, contents_of
 from tests.support.pending import SECTOR_BYTES
 from tests.support.simfiles import SimFiles
 
@@ -54,13 +56,23 @@ class FullDisk:
         self.log = self.open(self.files)
         self.capacity = capacity
         self.payload_bytes = payload_bytes
+        self.under_way: Change | None = None
+        """What the put or ack that is running will do, if it does."""
 
     def open(self, files: SimFiles) -> Log:
         return open_log(PATH, files=files, clock=ManualClock(), options=self.options)
 
-    def put(self, name: str, payload: bytes) -> None:
-        counters = self.log.put(name, [payload])
-        self.ledger.committed(lambda c: c.put(name, counters, [payload]), durable=True)
+    def put(self, name: str, *payloads: bytes) -> None:
+        first = self.log.queue(name).genesis.next_counter
+        counters = range(first, first + len(payloads))
+        self.under_way = lambda c: c.put(name, counters, list(payloads))
+        assert self.log.put(name, payloads) == counters
+        self._committed()
+
+    def _committed(self) -> None:
+        assert self.under_way is not None
+        self.ledger.committed(self.under_way, durable=True)
+        self.under_way = None
 
     def fill(self) -> None:
         """Put until that is refused; at least one record goes into each queue."""
@@ -101,8 +113,9 @@ class FullDisk:
         draft = self.log.draft()
         weight = records_weight(len(payload), 1)
         draft.remove(self.log.queue(name), [(counter, counter, weight)], reason=ACKED)
+        self.under_way = lambda c: c.remove(name, [counter])
         self.log.commit(draft)
-        self.ledger.committed(lambda c: c.remove(name, [counter]), durable=True)
+        self._committed()
 
     def drain(self) -> tuple[int, int]:
         """Take everything; returns how many commits were frames, and how many checkpoints."""
@@ -116,8 +129,17 @@ class FullDisk:
         return frames, in_place
 
     def add_space(self, count: int) -> None:
+        self.leave_space(self.capacity_left() + count)
+        self.capacity += count
+
+    def capacity_left(self) -> int:
         assert self.files._capacity is not None
-        self.files._capacity._sectors_max += count // SECTOR_BYTES
+        return (self.files._capacity._sectors_max - self.files._capacity._used) * SECTOR_BYTES
+
+    def leave_space(self, count: int) -> None:
+        """Somebody else fills the disk, or frees space, until so much is left."""
+        assert self.files._capacity is not None
+        self.files._capacity._sectors_max = self.files._capacity._used + count // SECTOR_BYTES
 
     def check(self) -> None:
         """The open log, and whatever a crash now leaves of it, hold exactly what they must."""
@@ -227,7 +249,7 @@ def test_what_only_checkpoints_held_is_logged_in_pieces_when_space_is_back(
         pieces += 1
     assert pieces > 1
     twin = after_process_crash(disk.files)
-    for name in ("checkpoint.a", "checkpoint.b"):
+    for name in CHECKPOINT_NAMES:
         twin.damage(f"{PATH}/{name}", 60, b"????")
     with disk.open(twin) as log:
         assert contents_of(log) == disk.ledger.newest
@@ -289,6 +311,134 @@ def test_power_cuts_at_every_step_of_the_drain_lose_nothing_and_bring_nothing_ba
     record("full_disk_drain", states=states, opened=opened)
 
 
+def test_crashes_at_every_step_of_acks_in_any_order_and_of_logging_them_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Packed removals, then puts that repeat them piece by piece once there is space."""
+    monkeypatch.setattr(draft_module, "REPEATED_RANGES_MAX", 25)
+    disk = FullDisk(capacity=28 << 10, payload_bytes=8)
+    disk.fill_in_batches(40)
+    use_up_reserve(disk)
+    counters = list(disk.ledger.newest.queues["b"].records)
+    for counter in counters[1:100:2]:
+        disk.ack("b", counter)
+    assert disk.log.queue("b").entry().packed
+    opened = 0
+
+    def visit(index: int, files: SimFiles) -> None:
+        nonlocal opened
+        if index % 3 == 0:
+            opened += disk.check_crashes(files, disk.ledger.at_crash(disk.under_way))
+
+    def run(files: SimFiles) -> None:
+        for counter in (counters[2], counters[101], counters[0], counters[50], counters[-1]):
+            disk.ack("b", counter)
+        disk.add_space(64 << 10)
+        for counter in counters[61:66:2] + counters[4:10:2]:
+            disk.put("a", b"new", b"newer")
+            if counter in disk.ledger.newest.queues["b"].records:
+                disk.ack("b", counter)
+        assert not disk.log.state.unlogged
+
+    states = crash_points(run, visit, files=disk.files)
+    record("full_disk_packed", states=states, opened=opened)
+    disk.check()
+
+
+class Crowd:
+    """A store on a disk that others fill and empty, with crashes, and no ack ever refused."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random = Random(seed)
+        options = LogOptions(
+            fill_bytes=random.choice([0, 512, 4096]),
+            reserve_bytes=random.choice([512, 1024, 4096]),
+            segment_bytes=64 << 10,
+            checkpoint_bytes=random.choice([2, 16, 1024]) << 10,
+        )
+        self.disk = FullDisk(random.choice([30, 48, 80, 160]) << 10, options)
+        self.acks = self.refused = 0
+
+    def step(self) -> None:
+        kinds = [self.put, self.ack, self.lease, self.squeeze, self.crash, self.tidy]
+        self.random.choices(kinds, [9, 14, 2, 1, 1, 1])[0]()
+
+    def put(self) -> None:
+        name = f"q{self.random.randrange(9)}"
+        size = self.random.choice([0, 8, 100, 1500])
+        count = self.random.choice([1, 1, 10, 200 if size < 100 else 5])
+        with self.unless_full():
+            self.disk.put(name, *[b"x" * size] * count)
+
+    def ack(self) -> None:
+        live = [(name, c) for name, q in self.queues.items() for c in q.records]
+        if live:
+            self.disk.ack(*self.random.choice(live))
+            self.acks += 1
+
+    def lease(self) -> None:
+        names = [name for name, queue in self.queues.items() if queue.records]
+        if not names:
+            return
+        name = self.random.choice(names)
+        records = list(self.queues[name].records)
+        counters = sorted(self.random.sample(records, min(len(records), 30)))
+        attempt = self.random.choice([1, 9, 10, 2**31])
+        draft = self.disk.log.draft()
+        draft.lease(self.disk.log.queue(name), counters, [attempt] * len(counters), 5)
+        with self.unless_full():
+            self.disk.log.commit(draft)
+            leased = dict.fromkeys(counters, attempt)
+            self.disk.ledger.committed(
+                lambda c: c.queues[name].attempts.update(leased), durable=True
+            )
+
+    def squeeze(self) -> None:
+        self.disk.leave_space(self.random.choice([0, 0, 0, 1, 4, 20, 100]) * SECTOR_BYTES)
+
+    def crash(self) -> None:
+        disk = self.disk
+        left = disk.capacity_left()
+        if self.random.random() < 0.5:
+            disk.files = after_process_crash(disk.files)
+        else:
+            images = list(power_images(disk.files, limit=64, samples=8))
+            disk.files = SimFiles.from_image(self.random.choice(images), capacity=1 << 30)
+        disk.leave_space(max(left, 0))
+        disk.log = disk.open(disk.files)
+        disk.ledger.check(contents_of(disk.log))
+
+    def tidy(self) -> None:
+        log = self.disk.log
+        work = self.random.choice((log.checkpoint, log.rotate, partial(log.compact, 4000)))
+        with self.unless_full():
+            work()
+
+    @property
+    def queues(self) -> dict[str, QueueContents]:
+        return self.disk.ledger.newest.queues
+
+    @contextmanager
+    def unless_full(self) -> Iterator[None]:
+        try:
+            yield
+        except DiskFull:
+            self.refused += 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_ack_is_refused_whatever_came_before(seed: int) -> None:
+    crowd = Crowd(seed)
+    for _ in range(250):
+        crowd.step()
+    crowd.squeeze()
+    while any(queue.records for queue in crowd.queues.values()):
+        crowd.ack()
+    crowd.crash()
+    record("full_disk_acks", acks=crowd.acks, refused_otherwise=crowd.refused)
+    assert crowd.refused
+
+
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE])
 def test_every_call_of_a_removal_in_place_may_fail(error: int) -> None:
     disk = FullDisk()
@@ -335,6 +485,18 @@ def test_puts_work_again_without_a_reopen_when_space_is_back() -> None:
     disk.check()
 
 
+@pytest.mark.parametrize("rotten", CHECKPOINT_NAMES)
+def test_a_removal_that_no_frame_holds_survives_the_loss_of_either_checkpoint(rotten: str) -> None:
+    disk = FullDisk()
+    disk.fill()
+    use_up_reserve(disk)
+    disk.ack("b", list(disk.ledger.newest.queues["b"].records)[3])
+    twin = after_process_crash(disk.files)
+    twin.damage(f"{PATH}/{rotten}", 60, b"????")
+    with disk.open(twin) as log:
+        assert contents_of(log) == disk.ledger.newest
+
+
 def test_the_log_alone_tells_what_was_removed_once_space_is_back() -> None:
     """Removals that only a checkpoint held are in the next frame: both copies may then rot."""
     disk = FullDisk()
@@ -344,7 +506,7 @@ def test_the_log_alone_tells_what_was_removed_once_space_is_back() -> None:
     disk.add_space(64 << 10)
     disk.put("a", b"new")
     twin = after_process_crash(disk.files)
-    for name in ("checkpoint.a", "checkpoint.b"):
+    for name in CHECKPOINT_NAMES:
         twin.damage(f"{PATH}/{name}", 60, b"????")
     with disk.open(twin) as log:
         assert contents_of(log) == disk.ledger.newest

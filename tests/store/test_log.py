@@ -25,6 +25,7 @@ from store import (
     StoreClosed,
     StoreFailed,
     open_log,
+    upkeep,
 )
 from store.blocks import (
     ACKED,
@@ -40,6 +41,7 @@ from store.blocks import (
 )
 from store.cache import OPEN_SEGMENTS_MAX
 from store.checkpoint import CHECKPOINT_NAMES
+from store.checkpoints import Checkpoints
 from store.frames import BODY_BYTES_MAX
 from store.keys import COUNTER_MAX, RESERVED_COUNTERS
 from store.log import SECTOR_BYTES
@@ -461,6 +463,49 @@ def test_flush_makes_everything_so_far_durable(log: Log, files: SimFiles) -> Non
     assert not files.disk.pending
 
 
+def test_a_caller_may_keep_house_when_it_suits_him(log: Log, files: SimFiles) -> None:
+    log.put("orders", [b"1"])
+    log.rotate()
+    log.put("orders", [b"2"])
+    assert not log.upkeep_due()
+    draft = log.draft()
+    draft.remove(log.queue("orders"), [(1, 1, records_weight(1, 1))])
+    log.commit(draft, upkeep=False)
+    assert log.upkeep_due()
+    assert files.content(f"{PATH}/{segment_name(1)}"), "upkeep was done with the commit"
+    log.keep_house()
+    assert not log.upkeep_due()
+    with pytest.raises(FileNotFoundError):
+        files.content(f"{PATH}/{segment_name(1)}")
+    log.close()
+    with pytest.raises(StoreClosed):
+        log.keep_house()
+
+
+def test_a_commit_does_the_upkeep_that_is_due_unless_told_otherwise(log: Log) -> None:
+    log.put("orders", [b"1"])
+    log.rotate()
+    draft = log.draft()
+    draft.remove(log.queue("orders"), [(1, 1, records_weight(1, 1))])
+    log.commit(draft)
+    assert not log.upkeep_due()
+    assert list(log.state.segments) == [2]
+
+
+def test_the_log_tells_how_long_its_last_sync_took(
+    log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = log.tail.sync
+
+    def slow_sync() -> None:
+        clock.advance(seconds=0.25)
+        sync()
+
+    monkeypatch.setattr(log.tail, "sync", slow_sync)
+    log.put("orders", [b"1"])
+    assert log.last_sync_seconds == pytest.approx(0.25)
+
+
 def test_a_seal_stands_in_a_sector_of_its_own_and_is_written_once(log: Log) -> None:
     log.put("orders", [b"a"])
     log.seal()
@@ -724,6 +769,38 @@ def test_a_full_disk_refuses_puts_with_advice_and_still_drains(full: Log) -> Non
     count = full.queue("orders").genesis.queue_size
     assert len(full.take("orders", count)) == count
     full.release()
+
+
+def test_room_for_removals_is_held_before_records_are_added(log: Log) -> None:
+    files = log.directory.files
+    log.put("orders", [b""] * 60_000)
+    assert log.checkpoints.room() >= upkeep.needed_bytes(log)
+    for name in CHECKPOINT_NAMES:
+        files.truncate(log.checkpoints._open(name), log.checkpoints.size)
+    log.rotate()
+    log.put("orders", [b""])
+    assert log.checkpoints.room() >= upkeep.needed_bytes(log), "the room was not counted anew"
+
+
+def test_a_put_is_refused_when_no_room_can_be_held_for_its_removal(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log.put("orders", [b"a"])
+    monkeypatch.setattr(Checkpoints, "_hold_room", lambda *_: None)
+    for name in CHECKPOINT_NAMES:
+        log.directory.files.truncate(log.checkpoints._open(name), log.checkpoints.size + 100)
+    log.recount_room()
+    for _ in range(2):
+        with pytest.raises(DiskFull) as caught:
+            log.put("orders", [b"b"])
+        assert str(caught.value) == (
+            "/data/store: no space to hold for the removal of what would be added. Nothing of it "
+            "was stored. Takes and acks still work; free some space and try again."
+        )
+    assert payloads(log) == [b"a"]
+    monkeypatch.undo()
+    log.put("orders", [b"b"])
+    assert payloads(log) == [b"a", b"b"]
 
 
 def test_states_are_refused_on_a_full_disk_too(full: Log) -> None:

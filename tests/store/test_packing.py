@@ -87,6 +87,16 @@ def test_any_set_comes_back_and_is_packed_anew_where_it_changed(seed: int) -> No
     assert pack(removed)[1] == []
 
 
+def test_a_long_range_leaves_the_pieces_of_other_chunks_as_they_are() -> None:
+    removed = every_second(READABLE_RANGES + 1)
+    pack(removed)
+    assert set(removed.packed) == {0}
+    removed.add(2 * CHUNK_COUNTERS, 40 * CHUNK_COUNTERS)
+    assert set(removed.packed) == {0}
+    removed.add(1000, 40 * CHUNK_COUNTERS)
+    assert not removed.packed
+
+
 BROKEN: list[tuple[list[tuple[int, int]], Pieces, str]] = [
     ([], [(-1, bytes([1, 0, 1, 0]))], "there is no chunk -1 of counters"),
     ([], [(1 << 47, bytes([1, 0, 1, 0]))], "there is no chunk 140737488355328 of counters"),

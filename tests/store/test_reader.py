@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import islice
 
 import pytest
@@ -12,6 +13,7 @@ from store import (
     AccessError,
     CorruptionError,
     DiskFull,
+    DurabilityError,
     FormatError,
     Log,
     RangeGone,
@@ -19,11 +21,13 @@ from store import (
     open_log,
 )
 from store.blocks import RECORD_WEIGHT
+from store.check import check_store
 from store.frames import SegmentHeader
 from store.reader import LOAD_TRIES_MAX, UNWITNESSED_SECONDS, Reader
 from store.segment import segment_name
 from tests.store.conftest import PATH, SMALL, OpenStore
 from tests.support.clock import ManualClock
+from tests.support.faulty import Fault, FaultyFiles
 from tests.support.simfiles import SimFiles
 
 
@@ -571,3 +575,53 @@ def test_a_reader_leaves_no_trace_on_the_disk(open_store: OpenStore, files: SimF
     with Reader(PATH, files=files, clock=ManualClock()) as reader:
         assert payloads(reader) == [b"a"]
     assert files.image() == image
+
+
+# What the operating system refuses.
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])
+@pytest.mark.parametrize("step", ["open", "refresh", "blocks", "seek", "start anew", "check"])
+def test_a_file_that_cannot_be_opened_is_an_access_error(
+    log: Log, files: SimFiles, clock: ManualClock, step: str, error: int
+) -> None:
+    """Whichever call it is; and the reader goes on when the next try is let through."""
+    for at in range(3):
+        log.put("orders", [b"%d" % at])
+        log.rotate()
+    log.close()
+    faulty = FaultyFiles(files)
+    reader = Reader(PATH, files=faulty, clock=clock)
+    steps: dict[str, Callable[[], object]] = {
+        "open": lambda: Reader(PATH, files=faulty, clock=clock).close(),
+        "refresh": reader.refresh,
+        "blocks": lambda: list(reader.blocks("orders")),
+        "seek": lambda: reader.seek("orders", 1),
+        "start anew": lambda: reader.start_anew([1]),
+        "check": lambda: check_store(PATH, files=faulty, clock=clock),
+    }
+    at, struck = 0, True
+    while struck:
+        faulty.faults = (Fault(at=faulty.call_count + at, error=error),)
+        faulty.fired = 0
+        with suppress(AccessError, DurabilityError):
+            steps[step]()
+        struck = faulty.fired > 0
+        at += 1
+    assert at > 2
+    faulty.faults = ()
+    assert payloads(reader) == [b"0", b"1", b"2"]
+    reader.close()
+    assert not files._handles
+
+
+def test_too_many_open_files_are_told_with_advice(
+    log: Log, files: SimFiles, clock: ManualClock
+) -> None:
+    log.put("orders", [b"a"])
+    faulty = FaultyFiles(files, Fault(at=0, call="open", error=errno.EMFILE))
+    with pytest.raises(AccessError) as caught:
+        Reader(PATH, files=faulty, clock=clock)
+    assert str(caught.value) == (
+        "/data/store: Too many open files. Nothing was changed. Try again."
+    )

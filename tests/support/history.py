@@ -110,8 +110,9 @@ class History:
         self._end(number, "refused")
 
     def failed(self, reason: str) -> None:
-        """Something was raised, or read, that never may."""
-        self.violations.append(reason)
+        """Something was raised, or read, that never may; without power anything may."""
+        if self._trusted:
+            self.violations.append(reason)
 
     def distrust(self) -> None:
         """From here on returns count for nothing: the power is about to go."""

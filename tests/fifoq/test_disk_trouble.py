@@ -1,0 +1,364 @@
+"""A full disk, a failed sync, damage: who is told what, and that nobody hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from typing import Any
+
+import pytest
+
+import fifoq
+from fifoq import CorruptionError, DiskFull, DurabilityError, StoreFailed
+from tests.fifoq.support import PATH, Bench, cancelled, drained, started
+from tests.support.faulty import Fault, FaultyFiles
+from tests.support.simfiles import SimFiles
+from tests.support.virtual import settle
+
+pytestmark = pytest.mark.anyio
+
+STUFF = f"{PATH}/stuff"
+
+
+class SmallDisk(Bench):
+    """A disk that somebody else can fill up and empty again."""
+
+    def __init__(self) -> None:
+        super().__init__(SimFiles(capacity=4 << 20))
+
+    def fill(self) -> None:
+        directory = self.files.open_dir("/")
+        handle = self.files.create(directory, "stuff")
+        offset = 0
+        for size in (1 << 20, 1 << 12, 512):
+            while True:
+                try:
+                    offset += self.files.pwrite(handle, b"x" * size, offset)
+                except OSError:
+                    break
+        self.files.close(handle)
+        self.files.close(directory)
+
+    def empty(self) -> None:
+        directory = self.files.open_dir("/")
+        self.files.unlink(directory, "stuff")
+        self.files.close(directory)
+
+
+@pytest.fixture
+def disk() -> SmallDisk:
+    return SmallDisk()
+
+
+async def test_sync_puts_on_a_full_disk_are_certainly_not_there(disk: SmallDisk) -> None:
+    async with disk.open() as q:
+        await q.put_many([b"a", b"b", b"c"])
+        disk.fill()
+        big = b"x" * 400_000
+        for _ in range(2):
+            with pytest.raises(DiskFull):
+                await q.put(big)
+        assert len(q) == 3
+        assert await q.take() == b"a"
+        delivery = await q.lease()
+        assert await delivery.ack()
+        assert q.stats().errors >= 2
+        disk.empty()
+        assert (await q.put(big)).counter == 6
+        assert await drained(q) == [b"c", big]
+
+
+async def test_takes_in_the_refused_frame_go_on(disk: SmallDisk) -> None:
+    async with disk.open() as q:
+        await q.put_many([b"a", b"b"])
+        disk.fill()
+        put = asyncio.ensure_future(q.put(b"x" * 400_000))
+        take = asyncio.ensure_future(q.take())
+        assert await take == b"a"
+        with pytest.raises(DiskFull):
+            await put
+        disk.empty()
+    async with disk.open() as q:
+        assert await drained(q) == [b"b"]
+
+
+async def test_memory_records_stay_and_are_written_when_there_is_space(disk: SmallDisk) -> None:
+    """After the removals of a refused frame were committed alone, nobody tried the puts again."""
+    async with disk.open(durability="memory") as q:
+        await q.put_many([b"a", b"b"])
+        await q.flush()
+        disk.fill()
+        await q.put(b"x" * 400_000)
+        assert await q.take() == b"a"
+        await asyncio.sleep(1)
+        with pytest.raises(DiskFull):
+            await q.put(b"c")
+        with pytest.raises(DiskFull):
+            q.put_nowait(b"c")
+        assert await q.take() == b"b"
+        assert len(q) == 1
+        await asyncio.sleep(1)
+        disk.empty()
+        await asyncio.sleep(1)
+        await q.put(b"c")
+        await q.flush()
+        twin = disk.files.copy()
+        twin.process_crash()
+        async with Bench(twin).open() as again:
+            assert await drained(again) == [b"x" * 400_000, b"c"]
+
+
+async def test_flush_does_not_lie_on_a_full_disk(disk: SmallDisk) -> None:
+    """It was resolved by the frame of removals, while the records still waited in memory."""
+    async with disk.open(durability="memory") as q:
+        await q.put(b"a")
+        await q.flush()
+        disk.fill()
+        await q.put(b"x" * 400_000)
+        assert await q.take() == b"a"
+        with pytest.raises(DiskFull):
+            await q.flush()
+        assert await q.take() == b"x" * 400_000
+        disk.empty()
+        await q.flush()
+
+
+async def test_what_was_put_and_taken_in_memory_is_no_trouble_on_a_full_disk(
+    disk: SmallDisk,
+) -> None:
+    """The removal was tried without the put, which raised in the loop and stopped everything."""
+    async with disk.open(durability="memory") as q:
+        await q.put_many([b"a", b"b"])
+        await q.flush()
+        disk.fill()
+        await q.put_many([b"x" * 400_000, b"y"])
+        assert await drained(q) == [b"a", b"b", b"x" * 400_000, b"y"]
+        await asyncio.sleep(1)
+        disk.empty()
+        await asyncio.sleep(1)
+        await q.put(b"c")
+        assert await drained(q) == [b"c"]
+        assert q.stats().total_take_count == 5
+
+
+async def test_a_sync_take_of_an_unwritten_record_is_refused(disk: SmallDisk) -> None:
+    async with disk.open() as q:
+        await q.put(b"a")
+        disk.fill()
+        q.put_nowait(b"x" * 400_000)
+        assert await q.take() == b"a"
+        with pytest.raises(DiskFull):
+            await q.take()
+        with pytest.raises(DiskFull):
+            await q.lease()
+        assert len(q) == 1
+        disk.empty()
+        assert await q.take() == b"x" * 400_000
+
+
+async def test_a_memory_queue_is_free_again_after_anothers_refusal(disk: SmallDisk) -> None:
+    """A sync put that was refused left nothing behind, yet memory puts were refused for ever."""
+    async with disk.open_store() as store:
+        strong = await store.queue("strong")
+        weak = await store.queue("weak", durability="memory")
+        await weak.flush()
+        disk.fill()
+        with pytest.raises(DiskFull):
+            await strong.put(b"x" * 400_000)
+        await weak.put(b"fits")
+        disk.empty()
+        await store.flush()
+        assert await weak.take() == b"fits"
+
+
+async def test_records_behind_a_refused_put_can_be_taken(disk: SmallDisk) -> None:
+    async with disk.open(durability="memory") as q:
+        disk.fill()
+        put = await started(q.put(b"x" * 400_000, durability="sync"))
+        with pytest.raises(DiskFull):
+            await put
+        await q.put(b"weak")
+        assert await q.take(timeout=1) == b"weak"
+        disk.empty()
+
+
+async def test_a_refused_configuration_is_written_later(disk: SmallDisk) -> None:
+    async with disk.open() as q:
+        await q.put(b"a")
+        disk.fill()
+        q.configure(maxsize=77)
+        with pytest.raises(DiskFull):
+            await q.put(b"x" * 400_000)
+        assert await q.take() == b"a"
+        disk.empty()
+        await asyncio.sleep(1)
+    async with disk.open() as q:
+        assert q.options.maxsize == 77
+
+
+async def test_closing_on_a_full_disk_tells_what_is_lost(disk: SmallDisk) -> None:
+    q = await disk.open(durability="memory")
+    await q.put(b"a")
+    await q.flush()
+    disk.fill()
+    await q.put(b"x" * 400_000)
+    with pytest.raises(DiskFull):
+        await q.close()
+    assert q.closed
+    disk.empty()
+    async with disk.open() as q:
+        assert await drained(q) == [b"a"]
+
+
+# A failed sync.
+
+
+class BadDisk(Bench):
+    """A disk whose calls fail when the test says so."""
+
+    def __init__(self) -> None:
+        self.faulty = FaultyFiles(SimFiles())
+        super().__init__(self.faulty)
+
+    def break_next(self, call: str, error: int = errno.EIO, *, for_ever: bool = False) -> None:
+        count = self.faulty._name_counts[call]
+        self.faulty.faults = (Fault(at=count, error=error, call=call, for_ever=for_ever),)
+
+
+async def test_a_failed_sync_stops_everything_and_nobody_hangs() -> None:
+    bench = BadDisk()
+    store = await bench.open_store()
+    q = await store.queue("q", maxsize=3)
+    other = await store.queue("other")
+    await q.put_many([b"a", b"b", b"c"])
+    delivery = await q.lease()
+    full = await started(q.put(b"waits"))
+    empty = await started(other.take())
+    browse = await started(anext(aiter(q.browse())))
+    assert (await browse).item == b"a"
+    bench.runner.hold()
+    take = await started(q.take())
+    late = await started(other.put(b"late"))
+    flush = await started(store.flush())
+    bench.break_next("datasync")
+    bench.runner.let_go()
+    for task in (take, late, flush):
+        with pytest.raises(DurabilityError):
+            await task
+    for task in (full, empty):
+        with pytest.raises(StoreFailed, match="earlier failure"):
+            await task
+    for call in (
+        q.put(b"x"),
+        q.put_many([b"x"]),
+        q.take(),
+        q.take_many(3),
+        q.peek(),
+        q.flush(),
+        store.flush(),
+        store.queue("third"),
+        delivery.ack(),
+        q.below_pressure(),
+        anext(aiter(q.browse())),
+    ):
+        with pytest.raises(StoreFailed):
+            await call
+    for plain in (q.take_nowait, delivery.nack, lambda: q.put_nowait(b""), lambda: q.submit(b"")):
+        with pytest.raises(StoreFailed):
+            plain()
+    with pytest.raises(StoreFailed):
+        await q.lease()
+    assert len(q) >= 0
+    assert q.stats().errors == 1
+    await store.close()
+    async with Bench(bench.files.inner).open(queue="q") as again:
+        assert (await drained(again))[-1] == b"c"
+
+
+async def test_a_failure_seen_in_the_middle_of_a_put_is_told(monkeypatch: Any) -> None:
+    """A put that reaped the failed commit itself went on, and waited for ever."""
+    monkeypatch.setattr("fifoq.queue.REAP_RECORDS", 1)
+    bench = BadDisk()
+    q = await bench.open()
+    await q.put(b"a")
+    bench.runner.hold()
+    first = await started(q.put(b"b"))
+    second = await started(q.put(b"c"))
+    bench.break_next("datasync")
+    # The job has ended, but the loop has not turned yet.
+    bench.runner.step()
+    with pytest.raises((StoreFailed, DurabilityError)):
+        await asyncio.wait_for(q.put(b"d"), 5)
+    for task in (first, second):
+        with pytest.raises(DurabilityError):
+            await task
+    bench.runner.let_go()
+    await q.close()
+
+
+# Damage.
+
+
+async def damaged() -> Bench:
+    bench = Bench()
+    async with bench.open_store() as store:
+        bad, good = await store.queue("bad"), await store.queue("good")
+        for n in range(3):
+            await bad.put(b"bad%d" % n * 10)
+            await good.put(b"good%d" % n)
+    name = f"{PATH}/00000000000000000001.log"
+    content = bench.files.content(name)
+    bench.files.flip_bit(name, offset=content.index(b"bad1bad1") + 3, bit=2)
+    return bench
+
+
+async def test_damage_stops_one_queue_and_every_taker_is_told() -> None:
+    bench = await damaged()
+    async with bench.open_store() as store:
+        bad, good = await store.queue("bad"), await store.queue("good")
+        takers = [asyncio.ensure_future(bad.take()) for _ in range(3)]
+        results = await asyncio.wait_for(asyncio.gather(*takers, return_exceptions=True), 60)
+        told = [r for r in results if isinstance(r, CorruptionError)]
+        assert len(told) >= 2
+        with pytest.raises(CorruptionError):
+            await bad.peek()
+        with pytest.raises(CorruptionError):
+            await bad.lease()
+        assert await drained(good) == [b"good0", b"good1", b"good2"]
+        await bad.put(b"more")
+    async with bench.open_store(recover="quarantine") as store:
+        assert store.quarantine is not None
+
+
+async def test_a_read_that_passes_the_disk_by_is_tried_again() -> None:
+    bench = BadDisk()
+    async with bench.open() as q:
+        await q.put(b"a")
+    async with bench.open() as q:
+        bench.break_next("open", errno.EMFILE, for_ever=True)
+        take = await started(q.take())
+        if take.done():
+            with pytest.raises(fifoq.AccessError):
+                await take
+            bench.faulty.faults = ()
+            take = await started(q.take())
+        assert await take == b"a"
+
+
+async def test_a_hanging_disk_lets_memory_takes_peek_and_stats_pass(bench: Bench) -> None:
+    async with bench.open(durability="memory", max_bytes=1000) as q:
+        await q.put_many([b"a", b"b", b"c"])
+        bench.runner.hold()
+        flush = await started(q.flush())
+        assert await q.take() == b"a"
+        assert await q.peek() == b"b"
+        assert q.stats().current_size == 2
+        async with q.lease() as delivery:
+            assert delivery.item == b"b"
+        put = await started(q.put(b"d", durability="sync"))
+        await cancelled(put)
+        with pytest.raises(TimeoutError):
+            await q.close(timeout=1)
+        bench.runner.let_go()
+        await flush
+        await settle()
