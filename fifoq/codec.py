@@ -30,8 +30,6 @@ class Kept(msgspec.Struct, omit_defaults=True):
 NOTHING_KEPT: Final = msgspec.json.encode(Kept())
 """What a queue without a type and with no option but the defaults would keep."""
 _kept = msgspec.json.Decoder(Kept)
-NOTHING_KEPT: Final = msgspec.json.encode(Kept())
-"""What is kept with a queue of bytes that has the default options: nothing has to be written."""
 _DEFAULTS: Final = QueueOptions()
 
 
