@@ -115,6 +115,23 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def store_options(given: dict[str, Any]) -> StoreOptions:
+    """Options for a store. TypeError for a name that is none, and where it belongs."""
+    known = StoreOptions.__struct_fields__
+    unknown = [name for name in given if name not in known]
+    if unknown and unknown[0] in QueueOptions.__struct_fields__:
+        raise TypeError(
+            f"{unknown[0]!r} is an option of a queue: give it to store.queue, or to fifoq.open. "
+            f"Nothing was changed."
+        )
+    if unknown:
+        raise TypeError(
+            f"unknown store option {unknown[0]!r}; there are {', '.join(known)}. "
+            f"Nothing was changed."
+        )
+    return StoreOptions(**given)
+
+
 STORE_OPTION_NAMES: Final = frozenset(StoreOptions.__struct_fields__)
 
 

@@ -266,7 +266,13 @@ class Queue(Line, Generic[T]):
         *,
         durability: Durability | None = None,
         headers: dict[str, str] | None = None,
+        **unknown: object,
     ) -> tuple[bytes, bytes | None, int]:
+        if unknown:
+            raise TypeError(
+                f"put takes durability and headers, not {next(iter(unknown))!r}. Nothing was "
+                f"stored."
+            )
         payload = self.codec.encode(item)
         if len(payload) > self.options.max_item_bytes:
             raise _too_large(self.name, len(payload), self.options.max_item_bytes)

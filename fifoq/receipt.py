@@ -16,7 +16,11 @@ Outcome = Literal["pending", "withdrawn", "committed", "failed"]
 
 
 class Receipt:
-    """Tells what became of one record. Await it for the key, once it is committed."""
+    """Tells what became of one record.
+
+    Await it for the key, once it is committed, as often as you like; one that was withdrawn raises
+    CancelledError, as a cancelled future does. Cancelling who awaits it leaves the record alone.
+    """
 
     __slots__ = ("_queue", "_waiter", "_withdrawn", "key")
 
@@ -28,6 +32,9 @@ class Receipt:
         if waiter is not None:
             # Nobody has to ask: an outcome that nobody wants to know is no warning.
             waiter.future.add_done_callback(_look_at)
+
+    def __repr__(self) -> str:
+        return f"<Receipt {self.id} {self.outcome()}>"
 
     @property
     def id(self) -> int:

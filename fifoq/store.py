@@ -14,7 +14,7 @@ from actors import ActorSystem
 from fifoq.codec import NOTHING_KEPT, Codec, read_kept
 from fifoq.committer import Committer
 from fifoq.jobs import cover_counters
-from fifoq.options import STORE_OPTION_NAMES, QueueOptions, StoreOptions
+from fifoq.options import STORE_OPTION_NAMES, QueueOptions, StoreOptions, store_options
 from fifoq.owner import Chores, Owner, close, sync, tidy
 from fifoq.queue import Queue
 from fifoq.readonly import ReadOnlyStore, open_read_only
@@ -196,10 +196,10 @@ def open_store(
         if options or runner is not None or recover != "refuse":
             raise TypeError("read_only=True takes no other options: it only looks.")
         return Opening(lambda: open_read_only(target, files, clock))
-    store_options = StoreOptions(**options)
+    chosen = store_options(options)
 
     def open_it() -> Coroutine[Any, Any, Store]:
-        return _open_store(target, recover, files, clock, runner or Writer, store_options)
+        return _open_store(target, recover, files, clock, runner or Writer, chosen)
 
     return Opening(open_it)
 

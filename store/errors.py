@@ -51,7 +51,8 @@ class AlreadyOpen(FifoqError):
     def __init__(self, path: str) -> None:
         super().__init__(
             f"{path}: the store is owned by another process, thread or object. Nothing was "
-            f"changed. Close that owner, or read beside it with `store.Reader`."
+            "changed. Close that owner, or read beside it: "
+            "`fifoq.open_store(path, read_only=True)`."
         )
         self.path = path
 

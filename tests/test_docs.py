@@ -95,6 +95,36 @@ def test_the_actors_reference_names_every_method_and_no_other(owner: str) -> Non
     assert said == public
 
 
+SHOWING_CODE = [page for page in PAGES if page.parent.name in ("tutorial", "how-to")]
+
+
+@pytest.mark.parametrize("page", SHOWING_CODE, ids=lambda page: page.name)
+def test_code_that_a_page_shows_is_that_of_an_example_which_it_links(page: Path) -> None:
+    """Lines may be left out, no line may differ; the tests run the examples."""
+    text = page.read_text()
+    linked = re.findall(r"\]\(\.\./\.\./(examples/\w+\.py)\)", text)
+    sources = [stripped((ROOT / path).read_text()) for path in linked]
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    assert blocks
+    for block in blocks:
+        assert any(in_order(stripped(block), source) for source in sources), block
+
+
+def stripped(code: str) -> list[str]:
+    return [line.strip() for line in code.splitlines() if line.strip()]
+
+
+def in_order(wanted: list[str], source: list[str]) -> bool:
+    lines = iter(source)
+    return all(line in lines for line in wanted)
+
+
+def test_code_in_another_order_or_with_another_line_would_be_noticed() -> None:
+    assert in_order(["a", "c"], ["a", "b", "c"])
+    assert not in_order(["c", "a"], ["a", "b", "c"])
+    assert not in_order(["a", "d"], ["a", "b", "c"])
+
+
 def test_the_example_that_the_actors_reference_links_is_run() -> None:
     assert "../../examples/actors_in_memory.py" in ACTORS_REFERENCE
     assert (ROOT / "tests/actors/test_example.py").is_file()

@@ -18,11 +18,14 @@ ROOT = Path(__file__).parents[1]
 ELSEWHERE = {"__init__", "actors_in_memory", "demo"}
 HERE = {
     "asgi_backpressure",
+    "durability",
     "producer_consumer",
+    "put_for_ever",
     "quick_start",
     "replace_asyncio_queue",
     "stats_poller",
     "threads",
+    "what_is_left",
 }
 
 
@@ -112,6 +115,36 @@ def test_threads_put_and_take_everything_once(tmp_path: Path) -> None:
         "b'handle with care' attempt 1",
         "nothing left",
     ]
+
+
+def test_a_stronger_put_and_a_flush_make_what_came_before_durable(tmp_path: Path) -> None:
+    assert printed_by("durability", tmp_path) == [
+        "in memory: 0",
+        "after a sync put: 2",
+        "after a flush: 3",
+    ]
+
+
+def test_every_number_that_was_printed_before_a_kill_is_left(tmp_path: Path) -> None:
+    """Twice, as the tutorial says: the second run goes on where the first one ended."""
+    for least in (30, 60):
+        process = subprocess.Popen(
+            command("put_for_ever"),
+            cwd=tmp_path,
+            env=environment(tmp_path),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        seen = [int(process.stdout.readline()) for _ in range(30)]
+        process.kill()
+        seen += map(int, process.communicate(timeout=60)[0].split())
+        lines = printed_by("what_is_left", tmp_path)
+        match = re.fullmatch(r"(\d+) records, the last is (\d+)", lines[0])
+        assert match is not None
+        assert int(match[1]) == int(match[2]) >= least
+        assert seen[-1] <= int(match[1]) <= seen[-1] + 1
+        assert lines[1:] == ["none is missing: True"]
 
 
 class Served:

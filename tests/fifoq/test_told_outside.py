@@ -61,3 +61,53 @@ def test_stats_tell_pressure_to_one_who_never_waits_and_that_it_has_gone(tmp_pat
             assert not q.stats().under_pressure
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"maxsize": 3},
+            "'maxsize' is an option of a queue: give it to store.queue, or to fifoq.open. Nothing "
+            "was changed.",
+        ),
+        (
+            {"segmentbytes": 3},
+            "unknown store option 'segmentbytes'; there are segment_bytes, segment_records, "
+            "segment_seconds, sync_interval, sync_every. Nothing was changed.",
+        ),
+    ],
+)
+def test_a_wrong_option_of_a_store_is_told_with_where_it_belongs(
+    tmp_path: Path, options: dict[str, int], message: str
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        fifoq.open_store(tmp_path / "store", **options)  # type: ignore[call-overload]
+    assert str(caught.value) == message
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_wrong_keyword_of_put_is_told_with_those_that_there_are(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with fifoq.open(tmp_path) as q:
+            with pytest.raises(TypeError) as caught:
+                await q.put(b"x", prio=1)
+            assert str(caught.value) == (
+                "put takes durability and headers, not 'prio'. Nothing was stored."
+            )
+            assert q.empty()
+
+    asyncio.run(run())
+
+
+def test_a_receipt_tells_its_record_and_outcome(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with fifoq.open(tmp_path) as q:
+            receipt, other = q.submit(b"x"), q.submit(b"y")
+            assert repr(receipt) == "<Receipt 1 pending>"
+            assert other.withdraw()
+            await receipt
+            assert repr(receipt) == "<Receipt 1 committed>"
+            assert repr(other) == "<Receipt 2 withdrawn>"
+
+    asyncio.run(run())

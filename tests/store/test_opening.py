@@ -156,7 +156,8 @@ def test_a_second_owner_is_refused_with_advice_and_leaves_the_first_alone(
         open_store()
     assert str(caught.value) == (
         "/data/store: the store is owned by another process, thread or object. Nothing was "
-        "changed. Close that owner, or read beside it with `store.Reader`."
+        "changed. Close that owner, or read beside it: "
+        "`fifoq.open_store(path, read_only=True)`."
     )
     assert len(files._handles) == handles
     log.put("orders", [b"a"])
