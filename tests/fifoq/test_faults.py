@@ -260,9 +260,12 @@ def test_a_removal_of_a_record_that_a_full_disk_refused_waits_for_the_record(
     files = SmallDisk()
 
     async def scene() -> None:
-        options = {"buffer_bytes": 64 << 20, "flush_interval": 60.0}
         async with fifoq.open(
-            tmp_path / "store", files=files, durability="memory", **options
+            tmp_path / "store",
+            files=files,
+            durability="memory",
+            buffer_bytes=64 << 20,
+            flush_interval=60.0,
         ) as queue:
             queue.put_nowait(b"on disk")
             await queue.flush()
