@@ -17,7 +17,7 @@ from store.osfiles import OsFiles
 from tests.support.runners import ManualRunner
 from tests.support.simfiles import SimFiles
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 10.0
 
 
 def play(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -170,8 +170,9 @@ def test_a_lease_whose_time_is_already_over_works_on_uvloop() -> None:
             queue.put_nowait(b"b")
             await queue.lease(seconds=0.0001)
             await queue.lease(seconds=0.0001)
-            while queue.stats().leased:
-                await asyncio.sleep(0.001)
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                while queue.stats().leased:
+                    await asyncio.sleep(0.001)
             assert await queue.take_many(2) == [b"a", b"b"]
 
     uvloop.run(scene())
@@ -258,7 +259,7 @@ def test_a_removal_of_a_record_that_a_full_disk_refused_waits_for_the_record(
     files = SmallDisk()
 
     async def scene() -> None:
-        options = {"buffer_bytes": 64 << 20, "flush_interval": 60.0}
+        options: dict[str, Any] = {"buffer_bytes": 64 << 20, "flush_interval": 60.0}
         async with fifoq.open(
             tmp_path / "store", files=files, durability="memory", **options
         ) as queue:
