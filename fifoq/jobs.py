@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, Protocol
 
-from fifoq.line import Batch, Claim, Line, Run, coarse_times, time_runs
+from fifoq.line import Batch, Claim, Line, Run, coarse_times, part_of, time_runs
 from store import (
     DiskFull,
     Draft,
@@ -242,14 +242,14 @@ def add_batch(draft: Draft, log: Log, line: Line, batch: Batch) -> bool:
     queue = log.queue(line.name)
     if batch.configuration is not None:
         draft.configure(queue, batch.configuration)
-    for run in batch.runs:
+    for piece in chain.from_iterable(map(pieces_of, batch.runs)):
         draft.put(
             queue,
-            run.payloads,
-            first=run.first,
-            time_runs=time_runs(run),
-            columns=_headers_of(batch, run) if batch.headers else None,
-            item_bytes=run.item_bytes,
+            piece.payloads,
+            first=piece.first,
+            time_runs=time_runs(piece),
+            columns=_headers_of(batch, piece) if batch.headers else None,
+            item_bytes=piece.item_bytes,
         )
     for record in batch.restored:
         columns: Columns = {HEADERS: [record.headers]} if record.headers else {}
@@ -277,6 +277,16 @@ def _set_marks(draft: Draft, queue: QueueState, line: Line) -> None:
     high_time = line.high_time if size <= high else line.looked
     low_time = line.low_time if size >= low else line.looked
     draft.set_marks(queue, max(high, size), high_time, min(low, size), low_time)
+
+
+def pieces_of(run: Run) -> list[Run]:
+    """The run in blocks that can be read back one at a time without much memory."""
+    if len(run.payloads) <= READ_RECORDS:
+        return [run]
+    return [
+        part_of(run, start, min(start + READ_RECORDS, run.end))
+        for start in range(run.first, run.end, READ_RECORDS)
+    ]
 
 
 def _headers_of(batch: Batch, run: Run) -> Columns | None:

@@ -358,6 +358,8 @@ class Line:
         self.withdrawn = True
         self.withdrawn_count += count
         self.hidden -= count
+        if not self.hidden:
+            self.strong_first = 0
         if not self.hidden and (self.sealed is None or not self.sealed.hidden):
             # Nothing is hidden any more, so nothing behind it has to wait.
             self.strong_upto = 0

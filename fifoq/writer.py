@@ -59,8 +59,12 @@ class Writer:
         self._end = _Signal()
         # A daemon: a program that forgets to close its queues must still be able to end.
         self._thread = threading.Thread(target=self._run, name=f"fifoq {name}", daemon=True)
+        try:
+            self._thread.start()
+        except BaseException:
+            self._end.close()
+            raise
         loop.add_reader(self._end.reader, self._ended)
-        self._thread.start()
 
     def start(self, job: Job) -> None:
         self._job = job

@@ -16,7 +16,6 @@ from typing import Final
 import msgspec
 
 from store.check import Report, check_store
-from store.directory import access_error
 from store.errors import CorruptionError, FifoqError
 from store.genesis import Genesis, GenesisView
 from store.reader import Reader
@@ -56,9 +55,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FifoqError as error:
         _print_error(error, options.json)
         return DAMAGED if isinstance(error, CorruptionError) else NOT_CHECKED
-    except OSError as error:
-        _print_error(access_error(options.path, error), options.json)
-        return NOT_CHECKED
 
 
 def _print_error(error: FifoqError, as_json: bool) -> None:

@@ -330,19 +330,26 @@ async def test_damage_stops_one_queue_and_every_taker_is_told() -> None:
         assert store.quarantine is not None
 
 
-async def test_a_read_that_passes_the_disk_by_is_tried_again() -> None:
+async def test_a_read_that_is_refused_is_told_and_tried_again(monkeypatch: Any) -> None:
+    monkeypatch.setattr("fifoq.jobs.READ_RECORDS", 1)
     bench = BadDisk()
+    items = [b"%d" % n for n in range(6)]
     async with bench.open() as q:
-        await q.put(b"a")
-    async with bench.open() as q:
-        bench.break_next("open", errno.EMFILE, for_ever=True)
-        take = await started(q.take())
-        if take.done():
-            with pytest.raises(fifoq.AccessError):
-                await take
-            bench.faulty.faults = ()
-            take = await started(q.take())
-        assert await take == b"a"
+        for item in items:
+            await q.put(item)
+    async with bench.open(durability="memory") as q:
+        bench.break_next("pread", errno.EMFILE, for_ever=True)
+        found: list[bytes] = []
+
+        async def take_all() -> None:
+            while True:
+                found.append(await q.take())
+
+        with pytest.raises(fifoq.AccessError):
+            await take_all()
+        assert found == items[: len(found)]
+        bench.faulty.faults = ()
+        assert found + await drained(q) == items
 
 
 async def test_a_hanging_disk_lets_memory_takes_peek_and_stats_pass(bench: Bench) -> None:

@@ -251,3 +251,52 @@ def test_memory_records_that_a_full_disk_refused_can_be_taken_and_are_written_la
             assert [record.item async for record in queue.browse()] == records[2:]
 
     play(scene)
+
+
+def test_a_removal_of_a_record_that_a_full_disk_refused_waits_for_the_record(
+    tmp_path: Path,
+) -> None:
+    """It was written without the record, which the store refused, and the committer stood still."""
+    files = SmallDisk()
+
+    async def scene() -> None:
+        options = {"buffer_bytes": 64 << 20, "flush_interval": 60.0}
+        async with fifoq.open(
+            tmp_path / "store", files=files, durability="memory", **options
+        ) as queue:
+            queue.put_nowait(b"on disk")
+            await queue.flush()
+            files.full = True
+            for _ in range(8):
+                queue.put_nowait(bytes(1 << 20))
+            assert queue.take_nowait() == b"on disk"
+            assert queue.take_nowait() == bytes(1 << 20)
+            with pytest.raises(fifoq.DiskFull):
+                await queue.flush()
+            files.full = False
+            await queue.flush()
+        async with fifoq.open(tmp_path / "store") as queue:
+            assert len(queue) == 7
+
+    play(scene)
+
+
+@pytest.mark.parametrize("level", ["sync", "os"])
+def test_a_put_that_leaves_before_the_seal_is_not_in_the_queue(level: Any) -> None:
+    async def scene() -> None:
+        held = Held()
+        async with fifoq.open("/store", files=SimFiles(), durability=level, runner=held) as queue:
+            held.runner.hold()
+            first = asyncio.ensure_future(queue.put(b"under way"))
+            await held.wait_for_job()
+            second = asyncio.ensure_future(queue.put(b"not sealed"))
+            await held.turns()
+            assert not first.done()
+            assert queue.empty()
+            second.cancel()
+            await asyncio.wait([second])
+            held.runner.let_go()
+            await first
+            assert [record.item async for record in queue.browse()] == [b"under way"]
+
+    play(scene)

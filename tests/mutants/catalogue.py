@@ -46,13 +46,14 @@ BATTERY: Final = (
 
 
 class Mutant(NamedTuple):
-    """One change to one module of the store; the name says what goes wrong."""
+    """One change to one module; the name says what goes wrong."""
 
     name: str
     module: str
     old: str
     new: str
     killers: tuple[str, ...]
+    package: str = "store"
 
 
 COMMITS: Final = (

@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from tests.mutants.catalogue import BATTERY, MUTANTS, Mutant
+from tests.mutants.queue_catalogue import QUEUE_MUTANTS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SECONDS_MAX: Final = 120
@@ -39,18 +40,19 @@ class StaleMutant(Exception):
     """The text that a mutant changes is not in the store exactly once."""
 
 
-def source_of(module: str) -> str:
-    return (ROOT / "store" / f"{module}.py").read_text(encoding="utf-8")
+def source_of(mutant: Mutant) -> str:
+    return (ROOT / mutant.package / f"{mutant.module}.py").read_text(encoding="utf-8")
 
 
 def mutated(mutant: Mutant) -> str:
     """The module's text with the mutant in it. StaleMutant if it does not fit any more."""
-    source = source_of(mutant.module)
+    source = source_of(mutant)
     count = source.count(mutant.old)
     if count != 1:
         raise StaleMutant(
-            f"{mutant.name!r}: the old text is {count} times in store/{mutant.module}.py. "
-            f"Adapt the mutant in tests/mutants/catalogue.py to the code as it is now:\n"
+            f"{mutant.name!r}: the old text is {count} times in "
+            f"{mutant.package}/{mutant.module}.py. "
+            f"Adapt the mutant in tests/mutants to the code as it is now:\n"
             f"{mutant.old}"
         )
     return source.replace(mutant.old, mutant.new)
@@ -81,7 +83,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     """Finds one module with another text."""
 
     def __init__(self, mutant: Mutant) -> None:
-        self._name = f"store.{mutant.module}"
+        self._name = f"{mutant.package}.{mutant.module}"
         self._mutant = mutant
 
     def find_spec(
@@ -89,7 +91,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if name != self._name:
             return None
-        file = str(ROOT / "store" / f"{self._mutant.module}.py")
+        file = str(ROOT / self._mutant.package / f"{self._mutant.module}.py")
         loader = _Loader(name, file, mutated(self._mutant))
         return importlib.machinery.ModuleSpec(name, loader, origin=file)
 
@@ -133,7 +135,8 @@ def run_here(name: str | None, killers: Sequence[str]) -> int:
     arguments = [*options, "-m", "not deep", "--no-header", "--tb=short", *killers]
     status = int(pytest.main(arguments, plugins=[reporter]))
     if name is not None:
-        module = sys.modules.get(f"store.{by_name(name).module}")
+        mutant = by_name(name)
+        module = sys.modules.get(f"{mutant.package}.{mutant.module}")
         assert module is None or isinstance(module.__loader__, _Loader), "the mutant was not used"
     sys.stdout.flush()
     print(f"\n{status} {reporter.failed or _SURVIVED}")
@@ -205,7 +208,7 @@ def _run_child(name: str | None, killers: Sequence[str]) -> tuple[str | None, st
 
 
 def by_name(name: str) -> Mutant:
-    for mutant in MUTANTS:
+    for mutant in (*MUTANTS, *QUEUE_MUTANTS):
         if mutant.name == name:
             return mutant
     raise SystemExit(f"no mutant is called {name!r}; --list names them")

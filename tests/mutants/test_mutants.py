@@ -8,18 +8,21 @@ from collections.abc import Sequence
 import pytest
 
 from tests.mutants.catalogue import BATTERY, MUTANTS, Mutant
+from tests.mutants.queue_catalogue import QUEUE_BATTERY, QUEUE_MUTANTS
 from tests.mutants.run import StaleMutant, mutated, rotation, try_mutant, try_original
 from tests.support.figures import record
 
 IN_EVERY_RUN = 8
+QUEUES_IN_EVERY_RUN = 3
 SECONDS_MAX = 60.0
 
 
 def test_every_mutant_fits_the_store_as_it_is() -> None:
     """Each changes a text that is there exactly once, into something that compiles."""
-    for mutant in MUTANTS:
+    everyone = (*MUTANTS, *QUEUE_MUTANTS)
+    for mutant in everyone:
         compile(mutated(mutant), mutant.name, "exec")
-    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
+    assert len({mutant.name for mutant in everyone}) == len(everyone)
 
 
 def test_a_mutant_whose_text_is_gone_is_an_error() -> None:
@@ -43,16 +46,35 @@ def test_all_mutants_are_killed() -> None:
     assert_killed("T15 all mutants", MUTANTS)
 
 
-def assert_killed(name: str, mutants: Sequence[Mutant]) -> None:
-    """The store itself passes what each of the mutants does not."""
+def test_the_mutants_of_queues_whose_turn_it_is_are_killed() -> None:
+    turn = len(rotation(1)[0].name)
+    chosen = [
+        QUEUE_MUTANTS[(turn + 5 * i) % len(QUEUE_MUTANTS)] for i in range(QUEUES_IN_EVERY_RUN)
+    ]
+    assert_killed("T15 mutants of queues", chosen, QUEUE_BATTERY, len(QUEUE_MUTANTS))
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(3600)
+def test_all_mutants_of_queues_are_killed() -> None:
+    assert_killed("T15 all mutants of queues", QUEUE_MUTANTS, QUEUE_BATTERY, len(QUEUE_MUTANTS))
+
+
+def assert_killed(
+    name: str,
+    mutants: Sequence[Mutant],
+    battery: Sequence[str] = BATTERY,
+    total: int = len(MUTANTS),
+) -> None:
+    """What is not mutated passes what each of the mutants does not."""
     started = time.monotonic()
-    original = try_original(BATTERY)
+    original = try_original(battery)
     assert original.killer is None, f"{original}\n{original.output}"
-    outcomes = [try_mutant(mutant, BATTERY) for mutant in mutants]
+    outcomes = [try_mutant(mutant, battery) for mutant in mutants]
     survivors = [outcome.name for outcome in outcomes if outcome.killer is None]
     record(
         name,
-        total=len(MUTANTS),
+        total=total,
         run=len(outcomes),
         killed=len(outcomes) - len(survivors),
         battery_seconds=round(original.seconds, 1),

@@ -1,0 +1,188 @@
+"""The writer's thread: hands jobs over, reports their ends, stops in every state."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+import fifoq.writer
+from fifoq.writer import Writer
+
+JOIN_SECONDS = 20.0
+
+
+class Ends:
+    """Counts the ends that were reported and lets a test wait for the next one."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._news = asyncio.Event()
+
+    def __call__(self) -> None:
+        self.count += 1
+        self._news.set()
+
+    async def next(self) -> None:
+        await asyncio.wait_for(self._news.wait(), JOIN_SECONDS)
+        self._news.clear()
+
+
+def descriptors() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
+
+
+@contextmanager
+def nothing_left_behind() -> Iterator[None]:
+    threads, before = set(threading.enumerate()), len(descriptors())
+    yield
+    for thread in set(threading.enumerate()) - threads:
+        thread.join(JOIN_SECONDS)
+        assert not thread.is_alive()
+    assert len(descriptors()) == before
+
+
+def run(work: Callable[[Writer, Ends], Awaitable[None]]) -> None:
+    async def main() -> None:
+        ends = Ends()
+        writer = Writer(asyncio.get_running_loop(), ends, "test")
+        try:
+            await work(writer, ends)
+        finally:
+            writer.stop()
+            writer.stop()
+
+    with nothing_left_behind():
+        asyncio.run(main())
+
+
+def test_jobs_run_on_the_thread_one_after_the_other() -> None:
+    async def work(writer: Writer, ends: Ends) -> None:
+        for number in range(200):
+            writer.start(lambda number=number: (number, threading.current_thread().name))  # type: ignore[misc]
+            await ends.next()
+            assert writer.finished
+            assert writer.error is None
+            assert writer.outcome == (number, "fifoq test")
+        assert ends.count == 200
+
+    run(work)
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), SystemExit(3)])
+def test_an_error_in_a_job_is_reported_and_the_next_one_runs(error: BaseException) -> None:
+    def fails() -> None:
+        raise error
+
+    async def work(writer: Writer, ends: Ends) -> None:
+        writer.start(fails)
+        await ends.next()
+        assert writer.error is error
+        assert writer.outcome is None
+        writer.start(lambda: 5)
+        await ends.next()
+        ended: tuple[object, object] = writer.outcome, writer.error
+        assert ended == (5, None)
+
+    run(work)
+
+
+def test_an_idle_writer_stops() -> None:
+    async def work(writer: Writer, ends: Ends) -> None:
+        pass
+
+    run(work)
+
+
+def test_a_job_that_hangs_is_left_behind_and_ends_the_thread_later() -> None:
+    hang = threading.Event()
+
+    async def main() -> Ends:
+        ends = Ends()
+        writer = Writer(asyncio.get_running_loop(), ends, "test")
+        writer.start(hang.wait)
+        await asyncio.sleep(0)
+        writer.stop()
+        return ends
+
+    with nothing_left_behind():
+        ends = asyncio.run(main())
+        hang.set()
+    assert ends.count == 0
+
+
+def test_a_writer_whose_loop_is_closed_can_be_stopped() -> None:
+    async def main() -> Writer:
+        return Writer(asyncio.get_running_loop(), Ends(), "test")
+
+    with nothing_left_behind():
+        asyncio.run(main()).stop()
+
+
+def test_stopping_when_a_job_has_just_ended_touches_nothing_closed() -> None:
+    """A thread that saw itself stopped closed the descriptor that the loop still watched."""
+    for _ in range(50):
+
+        async def work(writer: Writer, ends: Ends) -> None:
+            writer.start(lambda: None)
+            while not writer.finished:
+                await asyncio.sleep(0)
+
+        run(work)
+
+
+def test_the_loop_stands_aside_while_a_job_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    naps: list[float] = []
+    go = threading.Event()
+
+    class Time:
+        @staticmethod
+        def sleep(seconds: float) -> None:
+            naps.append(seconds)
+            if len(naps) == 3:
+                go.set()
+
+    monkeypatch.setattr(fifoq.writer, "time", Time)
+
+    async def work(writer: Writer, ends: Ends) -> None:
+        writer.start(go.wait)
+        while not writer.finished:
+            await asyncio.sleep(0)
+        await ends.next()
+        seen = len(naps)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert 3 <= seen == len(naps)
+
+    run(work)
+
+
+def test_a_pipe_does_where_there_is_no_eventfd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "eventfd")
+
+    async def work(writer: Writer, ends: Ends) -> None:
+        writer.start(lambda: 1)
+        await ends.next()
+        assert writer.outcome == 1
+
+    run(work)
+
+
+def test_a_thread_that_does_not_start_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a thread the end's descriptor stayed open and in the loop."""
+
+    def refuse(self: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(RuntimeError, match="start new thread"):
+                Writer(asyncio.get_running_loop(), Ends(), "test")
+
+    with nothing_left_behind():
+        asyncio.run(main())

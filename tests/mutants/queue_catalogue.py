@@ -1,0 +1,155 @@
+"""Mutants of queues: one promise to a caller broken each. See `catalogue`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.catalogue import Mutant
+
+FAULTS: Final = "tests/fifoq/test_faults.py"
+CANCELLATION: Final = "tests/fifoq/test_cancellation.py"
+SWEEP: Final = f"{CANCELLATION}::test_whoever_leaves_at_any_moment_harms_nobody"
+WAKING: Final = f"{CANCELLATION}::test_takers_that_are_woken_and_then_leave_pass_their_turn_on"
+QUEUE: Final = "tests/fifoq/test_queue.py"
+LEASE: Final = "tests/fifoq/test_lease.py"
+LINE: Final = "tests/fifoq/test_line.py"
+
+QUEUE_BATTERY: Final = (FAULTS, CANCELLATION)
+"""Everything that is tried after a mutant's own killers."""
+
+
+def _mutant(name: str, module: str, old: str, new: str, *killers: str) -> Mutant:
+    return Mutant(name, module, old, new, killers, "fifoq")
+
+
+QUEUE_MUTANTS: Final = (
+    _mutant(
+        "a put returns before its commit",
+        "queue",
+        "        if first and level:\n            await self._committed(first, 1, level)\n"
+        "        return Key(first, moment)\n",
+        "        if first and level:\n            self._waiter(first, 1, level)\n"
+        "        return Key(first, moment)\n",
+        FAULTS,
+        SWEEP,
+    ),
+    _mutant(
+        "the records of a taker that left after the seal stay away",
+        "committer",
+        "                self.restore(waiter.line, waiter.claim)\n",
+        "                pass\n",
+        FAULTS,
+        SWEEP,
+    ),
+    _mutant(
+        "the records of a taker that left before the seal stay away",
+        "queue",
+        "                for record in claim.records:\n"
+        "                    self.give_back(record)\n"
+        "                self.records_came()\n        elif",
+        "                self.records_came()\n        elif",
+        SWEEP,
+    ),
+    _mutant(
+        "the records of a taker that left as its commit ended stay away",
+        "queue",
+        "        elif _succeeded(waiter.future):\n"
+        "            self._committer.restore(self, claim)\n",
+        "",
+        SWEEP,
+    ),
+    _mutant(
+        "a taker that is woken and leaves wakes nobody",
+        "queue",
+        "                _wake_one(waiting)\n            else:",
+        "                pass\n            else:",
+        WAKING,
+    ),
+    _mutant(
+        "a put that left before the seal is written all the same",
+        "queue",
+        "        if self.withdraw(waiter.first, waiter.count):\n            waiter.count = 0\n"
+        "            self.records_went()\n            return True\n        return False\n",
+        "        return False\n",
+        f"{FAULTS}::test_a_put_that_leaves_before_the_seal_is_not_in_the_queue",
+    ),
+    _mutant(
+        "a sync record is shown before its commit",
+        "line",
+        "        if strong:\n            self._hide(first, len(payloads))\n",
+        "",
+        FAULTS,
+        SWEEP,
+    ),
+    _mutant(
+        "a refused batch is forgotten",
+        "line",
+        "        if batch.upto:\n            self._unseal_tail(batch)\n",
+        "",
+        FAULTS,
+    ),
+    _mutant(
+        "a refused batch counts as handed out",
+        "line",
+        "            self.tail_shown = batch.shown\n",
+        "            self.tail_shown = self.tail_first\n",
+        FAULTS,
+    ),
+    _mutant(
+        "counters are not kept ahead when a queue is opened",
+        "jobs",
+        "            log.commit(draft, sync=True, upkeep=False)\n",
+        "            pass\n",
+        FAULTS,
+    ),
+    _mutant(
+        "counters are not kept ahead again",
+        "jobs",
+        "    return bool(batch.runs) and keep_counters(draft, queue, line.next)\n",
+        "    return False\n",
+        FAULTS,
+    ),
+    _mutant(
+        "close waits for ever behind a job",
+        "committer",
+        "        if self._last is not None:\n            return True\n",
+        "",
+        FAULTS,
+    ),
+    _mutant(
+        "a lease that ran out stays out",
+        "lease",
+        '            delivery.state = "expired"\n            self._release(delivery)\n',
+        '            delivery.state = "expired"\n',
+        FAULTS,
+    ),
+    _mutant(
+        "a lease whose caller left stays out",
+        "lease",
+        "            queue.leases.pop(record.counter, None)\n            self._return(record)\n"
+        "            raise\n",
+        "            queue.leases.pop(record.counter, None)\n            raise\n",
+        SWEEP,
+    ),
+    _mutant(
+        "a backlog is not read for takers that do not wait",
+        "store",
+        "            committer.request_read(queue)\n",
+        "            pass\n",
+        FAULTS,
+    ),
+    _mutant(
+        "restored records are not shown after their commit",
+        "line",
+        "        for record in batch.restored:\n            self.give_back(record)\n",
+        "",
+        SWEEP,
+    ),
+    _mutant(
+        "a cancelled opening leaves the store locked",
+        "owner",
+        "            opening.add_done_callback(self._give_up)\n",
+        "",
+        f"{CANCELLATION}::test_an_opening_that_is_cancelled_leaves_the_store_to_others",
+    ),
+)
