@@ -36,11 +36,12 @@ _DEFAULTS: Final = QueueOptions()
 class Codec(Generic[T]):
     """Encodes and decodes the items of one queue."""
 
-    __slots__ = ("_decode", "_encode", "_type", "schema", "typed")
+    __slots__ = ("_decode", "_encode", "_name", "_type", "schema", "typed")
 
     def __init__(self, type: type[T] | None, kept: Kept, name: str) -> None:
         self.typed = type is not None and type is not bytes
         self._type = type
+        self._name = name
         self.schema = kept.schema
         if self.typed:
             self.schema = schema_hash(type)
@@ -52,6 +53,14 @@ class Codec(Generic[T]):
                 )
             self._encode = msgspec.msgpack.Encoder().encode
             self._decode = msgspec.msgpack.Decoder(cast(Any, type)).decode
+
+    def require(self, type: Any) -> None:
+        """SchemaMismatch unless this is the type that the queue is open with."""
+        if type is not (self._type or bytes):
+            raise SchemaMismatch(
+                f"queue {self._name!r} is open with {self._type or bytes!r:.80}, not with "
+                f"{type!r:.80}. Nothing was changed."
+            )
 
     def encode(self, item: T) -> bytes:
         if self.typed:
@@ -72,10 +81,19 @@ class Codec(Generic[T]):
         return cast(Sequence[bytes], payloads)
 
     def decode(self, payload: bytes) -> T:
-        return self._decode(payload) if self.typed else cast(T, payload)
+        """The item. SchemaMismatch if the bytes are none: the record stays where it is."""
+        if not self.typed:
+            return cast(T, payload)
+        try:
+            return cast(T, self._decode(payload))
+        except msgspec.MsgspecError as error:
+            raise SchemaMismatch(
+                f"queue {self._name!r}: its oldest record is no {self._type!r:.80}: {error}. It is "
+                f"still there. Open the queue without a type to take its bytes."
+            ) from error
 
     def decode_many(self, payloads: list[bytes]) -> list[T]:
-        return [self._decode(p) for p in payloads] if self.typed else cast("list[T]", payloads)
+        return list(map(self.decode, payloads)) if self.typed else cast("list[T]", payloads)
 
     def configuration(self, options: QueueOptions) -> bytes:
         """What is to be kept with the queue."""

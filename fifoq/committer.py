@@ -447,6 +447,9 @@ class Committer:
             line.confirm()
             if batch.upto or batch.restored:
                 line.records_came()
+            if line.restored:
+                self._dirty[line] = None
+                self._due = True
         self._resolve(job.waiters)
         log = self._open_log
         if job.synced or log.durable_upto == log.sequence:
@@ -510,6 +513,8 @@ class Committer:
             line.records_went()
         if line is not None and waiter.claim is not None and waiter.claim in line.claims:
             line.claims.remove(waiter.claim)
+            if waiter.future.cancelled():
+                line.restoring -= len(waiter.claim.records)
             for record in waiter.claim.records:
                 line.give_back(record)
             line.records_came()

@@ -274,8 +274,8 @@ def _set_marks(draft: Draft, queue: QueueState, line: Line) -> None:
     if high is None or low is None:
         return
     size = draft.plans[queue.name].genesis.queue_size
-    # Not before the marks that were seen: this size came after them.
-    now = max(line.looked, line.high_time, line.low_time)
+    # A put in an open window is later than the last look.
+    now = max(line.looked, line.put_time, line.high_time, line.low_time)
     high_time = line.high_time if size <= high else now
     low_time = line.low_time if size >= low else now
     draft.set_marks(queue, max(high, size), high_time, min(low, size), low_time)

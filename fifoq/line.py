@@ -37,6 +37,8 @@ SAME_TIME_NS: Final = 100_000
 """Puts and takes that are less apart than this share a time."""
 CACHE_BYTES_MAX: Final = 24 << 20
 """What a queue keeps in memory of records that are on disk as well, with their overhead."""
+RESTORED_MAX: Final = 16384
+"""Records that one frame restores: each is a block of its own."""
 COLUMN_BYTES: Final = 16
 """What a record needs in a frame beside its payload, at the most, without optional columns."""
 RECORD_OVERHEAD: Final = 48
@@ -168,6 +170,7 @@ class Line:
         "ready",
         "removed",
         "restored",
+        "restoring",
         "returned",
         "run_end",
         "run_ends",
@@ -242,6 +245,8 @@ class Line:
         self.claims: list[Claim] = []
         self.leases: dict[int, int] = {}
         self.restored: list[Returned] = []
+        self.restoring = 0
+        """Records that are on their way back to their places; takers wait for them."""
         self.configuration: bytes | None = None
         self.delays: Histogram | None = None
         self.delay_ns = self.delay_total_ns = self.delay_count = 0
@@ -417,6 +422,8 @@ class Line:
 
     def has_ready(self) -> bool:
         """Whether a take would succeed at once; may bring records forward within memory."""
+        if self.restoring:
+            return False
         return bool(self.returned) or self.head < self.run_end or self.refill()
 
     def refill(self) -> bool:
@@ -612,7 +619,7 @@ class Line:
         for claim in batch.claims:
             claim.sealed = True
             batch.taken += map(removal_of, claim.records)
-        batch.restored, self.restored = self.restored, []
+        batch.restored, self.restored = self.restored[:RESTORED_MAX], self.restored[RESTORED_MAX:]
         if puts:
             batch.configuration, self.configuration = self.configuration, None
         batch.delay_ns, self.delay_ns = self.delay_ns, 0
@@ -661,6 +668,7 @@ class Line:
                 if run.end > batch.shown:
                     self._keep(part_of(run, max(run.first, batch.shown), run.end))
         for record in batch.restored:
+            self.restoring -= 1
             self.give_back(record)
 
     def _show(self, batch: Batch) -> None:

@@ -57,6 +57,8 @@ REAP_BYTES: Final = 512 << 10
 """Puts that follow each other without a turn of the loop have this much written at once."""
 COUNT_AFTER: Final = 1024
 """Small records are counted in bytes when this many came, or with the first of a turn."""
+TAKE_MANY_MAX: Final = 16384
+"""Records in one `take_many`: one frame must be able to restore them."""
 _DROPPED: Final = 0
 _DRAINING: Final = 1
 AT_ONCE: Final = 2
@@ -572,11 +574,18 @@ class Queue(Line, Generic[T]):
     async def _take(self) -> T:
         while not self.looks_ready():
             await self.wait_to_take()
+        item = self._decoded_head()
         if self.level == MEMORY:
-            return self.codec.decode(self._take_in_memory())
-        records = [self._claim()]
-        await self._commit_removal(records)
-        return self.codec.decode(records[0].payload)
+            self._take_in_memory()
+        else:
+            await self._commit_removal([self._claim()])
+        return item
+
+    def _decoded_head(self) -> T:
+        """The oldest record as an item, before it is claimed: one that does not decode stays."""
+        payload = self.peek_head()
+        assert payload is not None
+        return self.codec.decode(payload)
 
     def take_nowait(self) -> T:
         """Remove the oldest record in memory and return it; the removal is written in time.
@@ -589,7 +598,9 @@ class Queue(Line, Generic[T]):
             return self._pop()  # type: ignore[return-value]
         if not self.looks_ready():
             raise self._not_ready()
-        return self.codec.decode(self._take_in_memory())
+        item = self._decoded_head()
+        self._take_in_memory()
+        return item
 
     async def take_many(self, count: int, *, max_bytes: int | None = None) -> list[T]:
         """Remove 1 to `count` records in one commit, more than one only up to `max_bytes`.
@@ -603,11 +614,15 @@ class Queue(Line, Generic[T]):
         """The same as `take_many`, for one who may have to `restore` them."""
         if count < 1:
             raise ValueError(f"count={count} is below 1")
+        count = min(count, TAKE_MANY_MAX)
         while not self.looks_ready():
             await self.wait_to_take()
+        self._decoded_head()
         records: list[Returned] = []
         size = 0
         while len(records) < count and self.has_ready():
+            if records and not self._decodes_head():
+                break
             following = len(self.peek_head() or b"")
             if records and max_bytes is not None and size + following > max_bytes:
                 break
@@ -627,6 +642,15 @@ class Queue(Line, Generic[T]):
             await self._commit_removal(records)
         return records
 
+    def _decodes_head(self) -> bool:
+        if not self.codec.typed:
+            return True
+        try:
+            self._decoded_head()
+        except SchemaMismatch:
+            return False
+        return True
+
     def take_record_nowait(self) -> Returned:
         """The same as `take_nowait`, for one who may have to `restore` it."""
         if not self.looks_ready():
@@ -639,6 +663,7 @@ class Queue(Line, Generic[T]):
 
     async def restore(self, records: list[Returned]) -> None:
         """Records that were taken reached nobody: they are back at their places on return."""
+        self.restoring += len(records)
         # First the removal, if it still waits: a frame's removals come after what it restores.
         await self._next_commit()
         self.restored += records
@@ -667,9 +692,7 @@ class Queue(Line, Generic[T]):
         if self._takers:
             # We only looked: a taker must not sleep through the wake-up that we got.
             self.records_came()
-        payload = self.peek_head()
-        assert payload is not None
-        return self.codec.decode(payload)
+        return self._decoded_head()
 
     def looks_ready(self) -> bool:
         """Whether there is something to take; raises what fits if there never will be."""
@@ -775,8 +798,11 @@ class Queue(Line, Generic[T]):
                 for record in claim.records:
                     self.give_back(record)
                 self.records_came()
-        elif _succeeded(waiter.future):
-            self._committer.restore(self, claim)
+        elif waiter.future.cancelled() or _succeeded(waiter.future):
+            # Until they are back nobody takes what is behind them.
+            self.restoring += len(claim.records)
+            if _succeeded(waiter.future):
+                self._committer.restore(self, claim)
 
     def bytes_went(self, count: int) -> None:
         """Payload bytes are gone for good, or are about to be given back."""

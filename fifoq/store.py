@@ -88,6 +88,8 @@ class Store:
         committer.require_usable()
         queue = self._queues.get(name)
         if queue is not None:
+            if type is not None:
+                queue.codec.require(type)
             if options:
                 queue.configure(**options)
             return queue

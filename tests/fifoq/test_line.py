@@ -142,6 +142,9 @@ class LineMachine(RuleBasedStateMachine):
         expected = self.next_up()
         if ready:
             assert expected is not None
+            assert not self.line.restoring, "nobody passes what is on its way back"
+        elif self.line.restoring:
+            return False
         elif expected is not None and not self.model.strong:
             # Behind a strong record that was withdrawn, weak ones may wait for the next commit
             # as long as any strong one waits for it.
@@ -224,6 +227,7 @@ class LineMachine(RuleBasedStateMachine):
         if claim.sealed:
             if self.line.sealed is None:
                 self.line.restored += claim.records
+                self.line.restoring += len(claim.records)
             else:
                 self.claimed.append(claim)
         else:

@@ -110,13 +110,6 @@ QUEUE_MUTANTS: Final = (
         FAULTS,
     ),
     _mutant(
-        "close waits for ever behind a job",
-        "committer",
-        "        if self._last is not None:\n            return True\n",
-        "",
-        FAULTS,
-    ),
-    _mutant(
         "a lease that ran out stays out",
         "lease",
         '            delivery.state = "expired"\n            self._release(delivery)\n',

@@ -193,6 +193,7 @@ class Rig:
             mutant=self._plan.mutant,
             loop=self._random.choice(("asyncio", "uvloop")),
         )
+        history.restarted()
         worker = Worker(job)
         if last:
             self._hear_out(worker, history, before)

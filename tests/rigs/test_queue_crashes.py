@@ -17,7 +17,8 @@ from tests.support.figures import record
 
 EXT4_OPTIONS = ("", "data=writeback", "commit=1000", "nodelalloc")
 SEED = int(os.environ.get("FIFOQ_SEED", "20261117"))
-CONTROL_CUTS_MAX = 20
+CONTROL_CUTS_MAX, CONTROL_OPERATIONS = 20, 300
+"""Queues that are not synced are found out within so many cuts, each after so many calls."""
 DEEP = (pytest.mark.deep, pytest.mark.timeout(7200))
 EVERYTHING = {"ack", "flush", "lease", "put", "take"}
 
@@ -81,6 +82,7 @@ def test_queues_that_leave_out_the_sync_are_found_out(tmp_path: Path, not_run: N
         directory=str(tmp_path),
         seed=SEED,
         crashes=CONTROL_CUTS_MAX,
+        operations=CONTROL_OPERATIONS,
         power=True,
         mutant="datasync",
         stop_early=True,
@@ -94,7 +96,12 @@ def test_queues_under_eatmydata_are_found_out(
     not_run.unless_mounts_work()
     not_run.unless_installed("eatmydata")
     plan = Plan(
-        directory=str(tmp_path), seed=SEED, crashes=CONTROL_CUTS_MAX, power=True, stop_early=True
+        directory=str(tmp_path),
+        seed=SEED,
+        crashes=CONTROL_CUTS_MAX,
+        operations=CONTROL_OPERATIONS,
+        power=True,
+        stop_early=True,
     )
     monkeypatch.setenv("LD_PRELOAD", "libeatmydata.so")
     assert crash(plan, "control: queues under eatmydata").violations != []

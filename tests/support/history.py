@@ -118,6 +118,10 @@ class History:
         """From here on returns count for nothing: the power is about to go."""
         self._trusted = False
 
+    def restarted(self) -> None:
+        """Another process is at work, with power: what it says counts, also if it cannot open."""
+        self._trusted = True
+
     def opened(self, end: Crash, found: dict[str, list[tuple[int, int]]]) -> None:
         """The store was opened after this end; it holds these (counter, item), in order."""
         self.crash_count += end != "close"

@@ -292,3 +292,12 @@ def test_a_long_history_is_judged_in_a_moment(script: Script) -> None:
         if item % 2:
             script.take((item + 1) // 2)
     assert script.open(*range(20_001, 40_000)) == []
+
+
+def test_without_power_anything_may_fail_and_after_a_restart_nothing(script: Script) -> None:
+    script.history.distrust()
+    script.history.failed("the disk is gone")
+    assert script.history.violations == []
+    script.history.restarted()
+    script.history.failed("cannot open")
+    assert script.history.violations == ["cannot open"]
