@@ -9,14 +9,14 @@ import fifoq
 
 
 async def main(path: str) -> None:
-    q = await fifoq.open(path, durability="memory", flush_interval=5.0)  # 0.1 if not given
+    q = await fifoq.open(path, durability="memory")
     await q.put(b"page viewed")
-    print("in memory:", await seen_outside(path))
+    print("here at once:", await q.peek())
     await q.put(b"order paid", durability="sync")
-    print("after a sync put:", await seen_outside(path))
+    print("outside, after a sync put:", await seen_outside(path))
     await q.put(b"page viewed")
     await q.flush()
-    print("after a flush:", await seen_outside(path))
+    print("outside, after a flush:", await seen_outside(path))
     await q.close()
 
 

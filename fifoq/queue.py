@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+import msgspec
+
 from fifoq.browse import Record, browse
 from fifoq.codec import Codec, encode_headers
 from fifoq.committer import Committer
@@ -624,6 +626,12 @@ class Queue(Line, Generic[T]):
             following = len(self.peek_head() or b"")
             if records and max_bytes is not None and size + following > max_bytes:
                 break
+            if records and self.codec.typed:
+                try:
+                    self._require_readable()
+                except SchemaMismatch:
+                    # For whoever takes next, and comes to it first.
+                    break
             records.append(self._claim())
             size += following
         if self.level == MEMORY:
@@ -697,6 +705,8 @@ class Queue(Line, Generic[T]):
         if self.delays is not None:
             self.stamp_take(now)
         if self.has_ready():
+            if self.codec.typed:
+                self._require_readable()
             if len(self.chunks) < 2 and self.gap is not None and self._trouble is None:
                 committer.request_read(self)
             return True
@@ -709,6 +719,23 @@ class Queue(Line, Generic[T]):
             # Also for those who do not wait: whoever asks again must find it one day.
             committer.request_read(self)
         return False
+
+    def _require_readable(self) -> None:
+        """SchemaMismatch, and the record stays, if the oldest one is not of the queue's type.
+
+        Found out before it is claimed: once it is removed, nobody would have it.
+        """
+        payload = self.peek_head()
+        assert payload is not None
+        try:
+            self.codec.decode(payload)
+        except (msgspec.MsgspecError, ValueError) as error:
+            # It stands in everybody's way: the next one who waits is to be told as well.
+            _wake_one(self._takers)
+            raise SchemaMismatch(
+                f"queue {self.name!r}: the oldest record is not of the queue's type ({error}). "
+                f"Nothing was changed. Open the queue without a type to take its bytes."
+            ) from error
 
     async def wait_to_take(self) -> None:
         committer = self._committer

@@ -9,6 +9,13 @@ import pytest
 
 import actors
 import store
+from fifoq.codec import HEADER_BYTES_MAX, HEADERS_MAX
+from fifoq.committer import LINGER_TURNS_MAX, RETRY_SECONDS, SEAL_SECONDS, UNSEALED_BYTES_MAX
+from fifoq.lease import EXTENDED_SECONDS_MAX
+from fifoq.line import CACHE_BYTES_MAX, SAME_TIME_NS, WINDOW_MAX
+from fifoq.options import ITEM_BYTES_MAX
+from fifoq.queue import BATCH_BYTES_MAX
+from fifoq.writer import ASIDE_AFTER_SECONDS, ASIDE_SECONDS
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -43,10 +50,11 @@ def test_every_page_but_the_first_is_linked_from_another() -> None:
     assert [page.name for page in PAGES if page not in linked] == []
 
 
-def test_every_clause_names_its_tests_or_says_that_it_comes_with_the_queue() -> None:
+def test_every_clause_names_its_tests() -> None:
     assert list(clauses()) == CLAUSES
     for number, text in clauses().items():
-        assert "\nTests: " in text or "With the queue" in text, number
+        assert named_tests(text.partition("\nTests: ")[2]), number
+    assert "ith the queue" not in GUARANTEES
 
 
 @pytest.mark.parametrize("name", sorted(set(named_tests(GUARANTEES))))
@@ -123,6 +131,34 @@ def test_code_in_another_order_or_with_another_line_would_be_noticed() -> None:
     assert in_order(["a", "c"], ["a", "b", "c"])
     assert not in_order(["c", "a"], ["a", "b", "c"])
     assert not in_order(["a", "d"], ["a", "b", "c"])
+
+
+def test_the_limits_that_are_told_are_those_of_the_code() -> None:
+    guarantees, why = told(GUARANTEES), told((ROOT / "docs/explanation/queue.md").read_text())
+    reference = told((ROOT / "docs/reference/queue.md").read_text())
+    cache, unsealed = CACHE_BYTES_MAX >> 20, UNSEALED_BYTES_MAX >> 20
+    shared = f"{SAME_TIME_NS // 1000} µs or {WINDOW_MAX} puts"
+    for page in (guarantees, why, reference):
+        assert shared in page
+        assert f"{unsealed} MiB" in page
+    for page in (guarantees, why):
+        assert f"at most {cache} MiB" in page.replace("**", "")
+        assert f"{ASIDE_SECONDS * 1000} ms in each ms" in page
+        assert RETRY_SECONDS == 0.25
+        assert "every quarter of a second" in page
+    assert ASIDE_AFTER_SECONDS == 0.001
+    assert f"by itself after {SEAL_SECONDS * 1000:.0f} ms" in guarantees
+    assert f"longer than {EXTENDED_SECONDS_MAX // 3600} hours" in reference
+    assert f"at most {ITEM_BYTES_MAX >> 20} MiB" in reference
+    assert f"over {BATCH_BYTES_MAX >> 20} MiB together" in reference
+    assert f"at most {HEADERS_MAX} strings by name, {HEADER_BYTES_MAX >> 10} KiB" in reference
+    assert LINGER_TURNS_MAX == 2
+    assert "up to two turns of the loop" in why
+
+
+def told(text: str) -> str:
+    """A page without its line ends."""
+    return " ".join(text.split())
 
 
 def test_the_example_that_the_actors_reference_links_is_run() -> None:

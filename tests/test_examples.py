@@ -119,9 +119,9 @@ def test_threads_put_and_take_everything_once(tmp_path: Path) -> None:
 
 def test_a_stronger_put_and_a_flush_make_what_came_before_durable(tmp_path: Path) -> None:
     assert printed_by("durability", tmp_path) == [
-        "in memory: 0",
-        "after a sync put: 2",
-        "after a flush: 3",
+        "here at once: b'page viewed'",
+        "outside, after a sync put: 2",
+        "outside, after a flush: 3",
     ]
 
 

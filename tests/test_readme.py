@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import fifoq
 from store.frames import BODY_BYTES_MAX
 from store.genesis import check_name
 from store.reader import UNWITNESSED_SECONDS
@@ -69,8 +70,20 @@ def test_every_python_block_may_be_run_again(shown: tuple[Path, list[str]]) -> N
 
 
 def test_every_name_comes_from_the_package_itself() -> None:
-    imports = re.findall(r"^from (\S+) import", "".join(fenced("python")), re.MULTILINE)
-    assert set(imports) == {"store"}
+    imports = re.findall(r"^(?:from|import) (\S+)", "".join(fenced("python")), re.MULTILINE)
+    assert set(imports) == {"asyncio", "fifoq", "fifoq.sync", "actors", "store"}
+
+
+def test_the_ten_lines_are_the_quick_start() -> None:
+    source = (ROOT / "examples/quick_start.py").read_text()
+    assert source.endswith(fenced("python")[0])
+
+
+def test_the_levels_that_are_told_have_the_bounds_of_the_code() -> None:
+    queue, store = fifoq.QueueOptions(), fifoq.StoreOptions()
+    assert f'"{queue.durability}"`, the default' in README
+    assert f"the last {store.sync_interval} s (`sync_interval`)" in README
+    assert f"the last {queue.flush_interval} s (`flush_interval`)" in README
 
 
 @pytest.mark.parametrize("command", [line for line in commands() if "-m store" in line])
@@ -83,8 +96,13 @@ def test_every_store_command_runs_on_the_store_that_the_blocks_made(
 
 
 def test_every_command_that_is_named_is_one_of_dev() -> None:
-    """In the blocks and in the text; both name `./dev` alone and python's own modules."""
-    assert all(line.startswith(("./dev ", ".venv/bin/python -m store ")) for line in commands())
+    """In the blocks and in the text; both name `./dev`, the store's module and `fifoq bench`."""
+    known_starts = ("./dev ", ".venv/bin/python -m store ", ".venv/bin/fifoq bench")
+    assert all(line.startswith(known_starts) for line in commands())
+    benches = [line for line in commands() if "fifoq bench" in line]
+    options = {option for line in benches for option in re.findall(r"--[\w-]+", line)}
+    assert options == {"--peers"}
+    assert "| `--peers` |" in (ROOT / "docs/reference/bench.md").read_text()
     named = set(re.findall(r"\./dev ([a-z]+)", README))
     script = (ROOT / "dev").read_text()
     known = set(re.findall(r"^    ([a-z]+)(?: \| .*)?\)", script, re.MULTILINE))

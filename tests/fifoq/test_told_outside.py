@@ -111,3 +111,64 @@ def test_a_receipt_tells_its_record_and_outcome(tmp_path: Path) -> None:
             assert repr(other) == "<Receipt 2 withdrawn>"
 
     asyncio.run(run())
+
+
+async def left_by(path: Path) -> list[bytes]:
+    async with fifoq.open(path) as q:
+        return [record.item async for record in q.browse()]
+
+
+@pytest.mark.parametrize("durability", ["memory", "sync"])
+def test_a_record_of_another_type_is_refused_by_every_call_and_stays(
+    tmp_path: Path, durability: str
+) -> None:
+    """It was removed first and decoded then: whoever opened with a wrong type lost the record."""
+
+    async def run() -> None:
+        async with fifoq.open(tmp_path) as plain:
+            await plain.put(b"not msgpack")
+        async with fifoq.open(tmp_path, type=int, durability=durability) as q:
+            for call in (q.take, q.peek, lambda: q.take_many(5), lambda: q.lease(timeout=1.0)):
+                with pytest.raises(fifoq.SchemaMismatch) as caught:
+                    await call()
+                assert str(caught.value).startswith(
+                    "queue 'main': the oldest record is not of the queue's type ("
+                )
+                assert str(caught.value).endswith(
+                    "Nothing was changed. Open the queue without a type to take its bytes."
+                )
+            with pytest.raises(fifoq.SchemaMismatch):
+                q.take_nowait()
+            with pytest.raises(fifoq.SchemaMismatch):
+                q.take_record_nowait()
+            assert (len(q), q.stats().leased) == (1, 0)
+        assert await left_by(tmp_path) == [b"not msgpack"]
+
+    asyncio.run(run())
+
+
+def test_many_records_are_taken_up_to_the_one_of_another_type(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with fifoq.open(tmp_path, type=int) as q:
+            await q.put_many([1, 2])
+        async with fifoq.open(tmp_path) as plain:
+            await plain.put(b"not msgpack")
+        async with fifoq.open(tmp_path, type=int) as q:
+            assert await q.take_many(5) == [1, 2]
+            with pytest.raises(fifoq.SchemaMismatch):
+                await q.take_many(5)
+        assert await left_by(tmp_path) == [b"not msgpack"]
+
+    asyncio.run(run())
+
+
+def test_every_taker_is_told_of_a_record_of_another_type(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with fifoq.open(tmp_path) as plain:
+            await plain.put_many([b"not msgpack"])
+        async with fifoq.open(tmp_path, type=int, durability="memory") as q:
+            takers = [asyncio.create_task(q.take(timeout=30.0)) for _ in range(3)]
+            outcomes = await asyncio.gather(*takers, return_exceptions=True)
+            assert [type(outcome) for outcome in outcomes] == [fifoq.SchemaMismatch] * 3
+
+    asyncio.run(run())
