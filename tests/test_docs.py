@@ -14,7 +14,7 @@ from fifoq.committer import LINGER_TURNS_MAX, RETRY_SECONDS, SEAL_SECONDS, UNSEA
 from fifoq.lease import EXTENDED_SECONDS_MAX
 from fifoq.line import CACHE_BYTES_MAX, SAME_TIME_NS, WINDOW_MAX
 from fifoq.options import ITEM_BYTES_MAX
-from fifoq.queue import BATCH_BYTES_MAX
+from fifoq.putting import BATCH_BYTES_MAX
 from fifoq.writer import ASIDE_AFTER_SECONDS, ASIDE_SECONDS
 
 ROOT = Path(__file__).parents[1]

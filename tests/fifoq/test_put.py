@@ -106,7 +106,7 @@ async def test_dropped_records_have_no_counter(bench: Bench) -> None:
 
 
 async def test_an_item_over_its_limit_is_refused(bench: Bench, monkeypatch: Any) -> None:
-    monkeypatch.setattr("fifoq.queue.BATCH_BYTES_MAX", 100)
+    monkeypatch.setattr("fifoq.putting.BATCH_BYTES_MAX", 100)
     async with bench.open(max_item_bytes=10) as q:
         with pytest.raises(ItemTooLarge, match="11 bytes is over the limit of 10"):
             await q.put(b"x" * 11)
