@@ -14,8 +14,10 @@ from fifoq.codec import Codec
 from fifoq.committer import Committer
 from fifoq.histogram import Histogram
 from fifoq.jobs import Waiter
-from fifoq.line import COLUMN_BYTES, Batch, Line, Returned
+from fifoq.line import Line
 from fifoq.options import LEVELS, MEMORY, Durability, QueueOptions
+from fifoq.places import COLUMN_BYTES
+from fifoq.runs import Batch, Returned
 from store import FifoqError, ItemTooLarge
 from store.state import QueueState
 

@@ -14,10 +14,11 @@ from fifoq.codec import encode_headers
 from fifoq.errors import QueueClosed, QueueFull
 from fifoq.jobs import Waiter
 from fifoq.keys import Keys
-from fifoq.line import COLUMN_BYTES, WINDOW_MAX, WINDOW_MIN, removal_of
 from fifoq.member import Member, too_large, wake_one
 from fifoq.options import LEVELS, MEMORY, Durability
+from fifoq.places import COLUMN_BYTES, WINDOW_MAX, WINDOW_MIN
 from fifoq.receipt import Receipt
+from fifoq.runs import removal_of
 from store import CounterExhausted, ItemTooLarge, Key
 from store.keys import COUNTER_MAX
 

@@ -12,9 +12,9 @@ from typing import Final, TypeVar
 
 from fifoq.errors import QueueClosed, QueueEmpty, SchemaMismatch
 from fifoq.jobs import Waiter
-from fifoq.line import Claim, Returned, removal_of
 from fifoq.member import AT_ONCE, Member, wake_one
 from fifoq.options import MEMORY
+from fifoq.runs import Claim, Returned, removal_of
 
 T = TypeVar("T")
 

@@ -330,7 +330,7 @@ async def test_pressure_has_hysteresis(bench: Bench) -> None:
 
 
 async def test_puts_wait_while_too_much_is_unwritten(bench: Bench, monkeypatch: Any) -> None:
-    monkeypatch.setattr("fifoq.committer.UNSEALED_BYTES_MAX", 1000)
+    monkeypatch.setattr("fifoq.intake.UNSEALED_BYTES_MAX", 1000)
     async with bench.open(durability="memory") as q:
         bench.runner.hold()
         await q.put(b"w" * 600)
@@ -416,7 +416,7 @@ async def test_large_headers_of_many_puts_do_not_overfill_a_frame(
     bench: Bench, monkeypatch: Any
 ) -> None:
     """Headers were not counted: one frame of too many raised in the loop, and all puts hung."""
-    monkeypatch.setattr("fifoq.committer.UNSEALED_BYTES_MAX", 100_000)
+    monkeypatch.setattr("fifoq.intake.UNSEALED_BYTES_MAX", 100_000)
     monkeypatch.setattr("store.draft.BODY_BYTES_MAX", 300_000)
     headers = {"h": "x" * 20_000}
     async with bench.open() as q:
