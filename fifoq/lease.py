@@ -205,6 +205,7 @@ class Leases(Generic[T]):
         queue = self.queue
         while not queue.looks_ready():
             await queue.wait_to_take()
+        item = queue.decoded_head()
         record = queue.claim_head()
         queue.bias += 1
         counter = record.counter
@@ -218,7 +219,6 @@ class Leases(Generic[T]):
             queue.leases[counter] = attempt
             await self._note_attempt(record)
         deadline = self._committer.loop.time() + self.term(seconds)
-        item = queue.codec.decode(record.payload)
         delivery = self.held[counter] = Delivery(
             self, counter, record.time, record.payload, item, attempt, deadline, record.headers
         )

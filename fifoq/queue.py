@@ -16,8 +16,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-import msgspec
-
 from fifoq.browse import Record, browse
 from fifoq.codec import Codec, encode_headers
 from fifoq.committer import Committer
@@ -574,18 +572,23 @@ class Queue(Line, Generic[T]):
     async def _take(self) -> T:
         while not self.looks_ready():
             await self.wait_to_take()
-        item = self._decoded_head()
+        item = self.decoded_head()
         if self.level == MEMORY:
             self._take_in_memory()
         else:
             await self._commit_removal([self._claim()])
         return item
 
-    def _decoded_head(self) -> T:
+    def decoded_head(self) -> T:
         """The oldest record as an item, before it is claimed: one that does not decode stays."""
         payload = self.peek_head()
         assert payload is not None
-        return self.codec.decode(payload)
+        try:
+            return self.codec.decode(payload)
+        except SchemaMismatch:
+            # It stands in everybody's way: the next one who waits is to be told as well.
+            _wake_one(self._takers)
+            raise
 
     def take_nowait(self) -> T:
         """Remove the oldest record in memory and return it; the removal is written in time.
@@ -598,7 +601,7 @@ class Queue(Line, Generic[T]):
             return self._pop()  # type: ignore[return-value]
         if not self.looks_ready():
             raise self._not_ready()
-        item = self._decoded_head()
+        item = self.decoded_head()
         self._take_in_memory()
         return item
 
@@ -617,7 +620,7 @@ class Queue(Line, Generic[T]):
         count = min(count, TAKE_MANY_MAX)
         while not self.looks_ready():
             await self.wait_to_take()
-        self._decoded_head()
+        self.decoded_head()
         records: list[Returned] = []
         size = 0
         while len(records) < count and self.has_ready():
@@ -626,12 +629,6 @@ class Queue(Line, Generic[T]):
             following = len(self.peek_head() or b"")
             if records and max_bytes is not None and size + following > max_bytes:
                 break
-            if records and self.codec.typed:
-                try:
-                    self._require_readable()
-                except SchemaMismatch:
-                    # For whoever takes next, and comes to it first.
-                    break
             records.append(self._claim())
             size += following
         if self.level == MEMORY:
@@ -646,7 +643,7 @@ class Queue(Line, Generic[T]):
         if not self.codec.typed:
             return True
         try:
-            self._decoded_head()
+            self.decoded_head()
         except SchemaMismatch:
             return False
         return True
@@ -655,6 +652,7 @@ class Queue(Line, Generic[T]):
         """The same as `take_nowait`, for one who may have to `restore` it."""
         if not self.looks_ready():
             raise self._not_ready()
+        self.decoded_head()
         record = self._claim()
         self.removed.append(removal_of(record))
         self.touch()
@@ -692,7 +690,7 @@ class Queue(Line, Generic[T]):
         if self._takers:
             # We only looked: a taker must not sleep through the wake-up that we got.
             self.records_came()
-        return self._decoded_head()
+        return self.decoded_head()
 
     def looks_ready(self) -> bool:
         """Whether there is something to take; raises what fits if there never will be."""
@@ -705,8 +703,6 @@ class Queue(Line, Generic[T]):
         if self.delays is not None:
             self.stamp_take(now)
         if self.has_ready():
-            if self.codec.typed:
-                self._require_readable()
             if len(self.chunks) < 2 and self.gap is not None and self._trouble is None:
                 committer.request_read(self)
             return True
@@ -719,23 +715,6 @@ class Queue(Line, Generic[T]):
             # Also for those who do not wait: whoever asks again must find it one day.
             committer.request_read(self)
         return False
-
-    def _require_readable(self) -> None:
-        """SchemaMismatch, and the record stays, if the oldest one is not of the queue's type.
-
-        Found out before it is claimed: once it is removed, nobody would have it.
-        """
-        payload = self.peek_head()
-        assert payload is not None
-        try:
-            self.codec.decode(payload)
-        except (msgspec.MsgspecError, ValueError) as error:
-            # It stands in everybody's way: the next one who waits is to be told as well.
-            _wake_one(self._takers)
-            raise SchemaMismatch(
-                f"queue {self.name!r}: the oldest record is not of the queue's type ({error}). "
-                f"Nothing was changed. Open the queue without a type to take its bytes."
-            ) from error
 
     async def wait_to_take(self) -> None:
         committer = self._committer

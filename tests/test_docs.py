@@ -14,7 +14,7 @@ from fifoq.committer import LINGER_TURNS_MAX, RETRY_SECONDS, SEAL_SECONDS, UNSEA
 from fifoq.lease import EXTENDED_SECONDS_MAX
 from fifoq.line import CACHE_BYTES_MAX, SAME_TIME_NS, WINDOW_MAX
 from fifoq.options import ITEM_BYTES_MAX
-from fifoq.queue import BATCH_BYTES_MAX
+from fifoq.queue import BATCH_BYTES_MAX, TAKE_MANY_MAX
 from fifoq.writer import ASIDE_AFTER_SECONDS, ASIDE_SECONDS
 
 ROOT = Path(__file__).parents[1]
@@ -150,6 +150,7 @@ def test_the_limits_that_are_told_are_those_of_the_code() -> None:
     assert f"by itself after {SEAL_SECONDS * 1000:.0f} ms" in guarantees
     assert f"longer than {EXTENDED_SECONDS_MAX // 3600} hours" in reference
     assert f"at most {ITEM_BYTES_MAX >> 20} MiB" in reference
+    assert f"never more than {TAKE_MANY_MAX:,};" in reference
     assert f"over {BATCH_BYTES_MAX >> 20} MiB together" in reference
     assert f"at most {HEADERS_MAX} strings by name, {HEADER_BYTES_MAX >> 10} KiB" in reference
     assert LINGER_TURNS_MAX == 2

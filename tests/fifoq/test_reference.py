@@ -24,6 +24,7 @@ INTERNAL = {
         "close_windows",
         "confirm",
         "counts",
+        "decoded_head",
         "give_back",
         "look",
         "looks_ready",
