@@ -18,6 +18,7 @@ from fifoq.options import ITEM_BYTES_MAX
 from fifoq.places import WINDOW_MAX
 from fifoq.putting import BATCH_BYTES_MAX
 from fifoq.runs import SAME_TIME_NS
+from fifoq.taking import TAKE_MANY_MAX
 from fifoq.writer import ASIDE_AFTER_SECONDS, ASIDE_SECONDS
 
 ROOT = Path(__file__).parents[1]
@@ -153,6 +154,7 @@ def test_the_limits_that_are_told_are_those_of_the_code() -> None:
     assert f"by itself after {SEAL_SECONDS * 1000:.0f} ms" in guarantees
     assert f"longer than {EXTENDED_SECONDS_MAX // 3600} hours" in reference
     assert f"at most {ITEM_BYTES_MAX >> 20} MiB" in reference
+    assert f"never more than {TAKE_MANY_MAX:,};" in reference
     assert f"over {BATCH_BYTES_MAX >> 20} MiB together" in reference
     assert f"at most {HEADERS_MAX} strings by name, {HEADER_BYTES_MAX >> 10} KiB" in reference
     assert LINGER_TURNS_MAX == 2
