@@ -46,6 +46,27 @@ def test_the_report_holds_tests_coverage_jobs_and_benchmarks(
     assert written["tests"] == {"passed": 4, "failed": 0, "skipped": 0}
 
 
+def test_a_deep_run_and_the_suite_leave_each_others_figures_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cover, "measure", lambda: (0, {"percent": 100.0}))
+    monkeypatch.setattr(run, "_benchmarks", lambda: {"rows": []})
+    report = tmp_path / "report"
+    for variable in ("FIFOQ_DEEP", "FIFOQ_FIGURES", "FIFOQ_WRITES_FIGURES"):
+        monkeypatch.setenv(variable, "")
+    arguments = [f"--figures={report}", "-n0", "-q", "tests/test_support/test_clock.py"]
+    assert run.main(arguments) == 0
+    suite = json.loads(report.read_text())
+    assert run.main(["--deep", *arguments]) == 0
+    both = json.loads(report.read_text())
+    deep = both["deep"]
+    assert both == {**suite, "deep": deep}
+    assert list(deep) == ["command", "date", "commit", "tests", "jobs"]
+    assert deep["command"] == " ".join(["./dev test --deep", *arguments])
+    assert run.main(arguments) == 0
+    assert json.loads(report.read_text())["deep"] == deep
+
+
 @pytest.mark.parametrize("missing", ["tests/no_such_test.py", "coverage"])
 def test_nothing_is_written_when_anything_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str

@@ -332,7 +332,7 @@ def test_every_recovery_survives_every_cut(start: str, first: str) -> None:
     """Cut a short workload, then cut the opening that follows, at every point of it."""
     explorer = Explorer(cut_recovery=True)
     explorer.explore(start, (first,), RECOVERY_LENGTH)
-    report("T1 recovery", explorer, start=start, first=first)
+    report("T1 deep recovery", explorer, start=start, first=first)
 
 
 @pytest.mark.parametrize("start", SUITE_STARTS)

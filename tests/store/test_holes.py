@@ -834,7 +834,7 @@ def test_a_store_that_was_only_made_outlives_the_loss_of_either_checkpoint(
 ) -> None:
     """With one copy the loss of it made another store there, and nobody was told."""
     made = log.store_id
-    log.close()
+    files.process_crash()
     assert files.content(f"{PATH}/{rotten}")
     files.damage(f"{PATH}/{rotten}", 20, b"????")
     clock = ManualClock(seed=1)
