@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 from store import LogOptions
+from store.options import refuse, wrong_number
 
 Durability = Literal["memory", "os", "sync"]
 Overflow = Literal["block", "fail", "drop-oldest", "drop-newest"]
@@ -41,22 +42,22 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float = 30.0
 
     def __post_init__(self) -> None:
-        _refuse(
+        refuse(
             _one_of("durability", self.durability, get_args(Durability)),
-            _number("buffer_size", self.buffer_size, 1),
-            _number("buffer_bytes", self.buffer_bytes, 1),
-            _number("flush_interval", self.flush_interval, 0, whole=False),
+            wrong_number("buffer_size", self.buffer_size, 1),
+            wrong_number("buffer_bytes", self.buffer_bytes, 1),
+            wrong_number("flush_interval", self.flush_interval, 0, whole=False),
             _flag("auto_flush", self.auto_flush),
             _flag("statistics", self.statistics),
-            _number("maxsize", self.maxsize, 1, optional=True),
-            _number("max_bytes", self.max_bytes, 1, optional=True),
+            wrong_number("maxsize", self.maxsize, 1, optional=True),
+            wrong_number("max_bytes", self.max_bytes, 1, optional=True),
             _one_of("overflow", self.overflow, get_args(Overflow)),
-            _number("pressure_high", self.pressure_high, 1, optional=True),
-            _number("pressure_low", self.pressure_low, 0, optional=True),
+            wrong_number("pressure_high", self.pressure_high, 1, optional=True),
+            wrong_number("pressure_low", self.pressure_low, 0, optional=True),
             self._wrong_pressure(),
-            _number("max_item_bytes", self.max_item_bytes, 1),
+            wrong_number("max_item_bytes", self.max_item_bytes, 1),
             _most("max_item_bytes", self.max_item_bytes, ITEM_BYTES_MAX),
-            _number("lease_seconds", self.lease_seconds, 0.001, whole=False),
+            wrong_number("lease_seconds", self.lease_seconds, 0.001, whole=False),
         )
 
     def _wrong_pressure(self) -> str | None:
@@ -101,9 +102,9 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     sync_every: int | None = None
 
     def __post_init__(self) -> None:
-        _refuse(
-            _number("sync_interval", self.sync_interval, 0, whole=False, optional=True),
-            _number("sync_every", self.sync_every, 1, optional=True),
+        refuse(
+            wrong_number("sync_interval", self.sync_interval, 0, whole=False, optional=True),
+            wrong_number("sync_every", self.sync_every, 1, optional=True),
         )
         self.log_options()
 
@@ -135,18 +136,6 @@ def store_options(given: dict[str, Any]) -> StoreOptions:
 STORE_OPTION_NAMES: Final = frozenset(StoreOptions.__struct_fields__)
 
 
-def _number(
-    name: str, value: object, least: float, *, whole: bool = True, optional: bool = False
-) -> str | None:
-    if optional and value is None:
-        return None
-    kinds = (int,) if whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds):
-        return f"{name}={value!r} is not a {'whole number' if whole else 'number'}"
-    # Written so that a NaN, which compares with nothing, is wrong too.
-    return None if value >= least else f"{name}={value} is below {least}"
-
-
 def _most(name: str, value: object, most: int) -> str | None:
     over = isinstance(value, int) and value > most
     return f"{name}={value} is over {most}" if over else None
@@ -158,9 +147,3 @@ def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> str | None:
 
 def _flag(name: str, value: object) -> str | None:
     return None if isinstance(value, bool) else f"{name}={value!r} is neither True nor False"
-
-
-def _refuse(*wrong: str | None) -> None:
-    texts = [text for text in wrong if text is not None]
-    if texts:
-        raise ValueError("; ".join(texts))

@@ -23,11 +23,11 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     min_segments: int = 1
 
     def __post_init__(self) -> None:
-        _refuse(
-            _wrong("max_age", self.max_age, 0, whole=False, optional=True),
-            _wrong("max_bytes", self.max_bytes, 0, optional=True),
-            _wrong("max_segments", self.max_segments, 0, optional=True),
-            _wrong("min_segments", self.min_segments, 0),
+        refuse(
+            wrong_number("max_age", self.max_age, 0, whole=False, optional=True),
+            wrong_number("max_bytes", self.max_bytes, 0, optional=True),
+            wrong_number("max_segments", self.max_segments, 0, optional=True),
+            wrong_number("min_segments", self.min_segments, 0),
         )
 
 
@@ -48,19 +48,19 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         held = [
-            _wrong("fill_bytes", self.fill_bytes, 0),
-            _wrong("reserve_bytes", self.reserve_bytes, 0),
+            wrong_number("fill_bytes", self.fill_bytes, 0),
+            wrong_number("reserve_bytes", self.reserve_bytes, 0),
         ]
         if not any(held) and self.fill_bytes + self.reserve_bytes > HELD_BYTES_MAX:
             held.append(
                 f"fill_bytes={self.fill_bytes} and reserve_bytes={self.reserve_bytes} together are "
                 f"over {HELD_BYTES_MAX}"
             )
-        _refuse(
-            _wrong("segment_bytes", self.segment_bytes, SEGMENT_BYTES_MIN),
-            _wrong("segment_records", self.segment_records, 1),
-            _wrong("segment_seconds", self.segment_seconds, 0.001, whole=False),
-            _wrong("checkpoint_bytes", self.checkpoint_bytes, 1),
+        refuse(
+            wrong_number("segment_bytes", self.segment_bytes, SEGMENT_BYTES_MIN),
+            wrong_number("segment_records", self.segment_records, 1),
+            wrong_number("segment_seconds", self.segment_seconds, 0.001, whole=False),
+            wrong_number("checkpoint_bytes", self.checkpoint_bytes, 1),
             *held,
             None
             if isinstance(self.retention, Retention)
@@ -68,7 +68,7 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def _wrong(
+def wrong_number(
     name: str, value: object, least: float, *, whole: bool = True, optional: bool = False
 ) -> str | None:
     """What is wrong with one setting, in words, or None."""
@@ -81,7 +81,8 @@ def _wrong(
     return None if value >= least else f"{name}={value} is below {least}"
 
 
-def _refuse(*wrong: str | None) -> None:
+def refuse(*wrong: str | None) -> None:
+    """ValueError that names everything that is wrong, if anything is."""
     texts = [text for text in wrong if text is not None]
     if texts:
         raise ValueError("; ".join(texts))
