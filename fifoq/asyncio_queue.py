@@ -10,7 +10,8 @@ import asyncio
 from typing import Generic, TypeVar
 
 from fifoq.errors import QueueClosed, QueueShutDown
-from fifoq.queue import AT_ONCE, Queue
+from fifoq.member import AT_ONCE
+from fifoq.queue import Queue
 
 T = TypeVar("T")
 

@@ -88,8 +88,8 @@ class Codec(Generic[T]):
             return cast(T, self._decode(payload))
         except msgspec.MsgspecError as error:
             raise SchemaMismatch(
-                f"queue {self._name!r}: its oldest record is no {self._type!r:.80}: {error}. It is "
-                f"still there. Open the queue without a type to take its bytes."
+                f"queue {self._name!r}: the oldest record is not of the queue's type ({error}). "
+                f"Nothing was changed. Open the queue without a type to take its bytes."
             ) from error
 
     def decode_many(self, payloads: list[bytes]) -> list[T]:

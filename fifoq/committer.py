@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from fifoq.errors import QueueClosed, WrongLoop
-from fifoq.histogram import Histogram
+from fifoq.errors import QueueClosed
+from fifoq.intake import Intake
 from fifoq.jobs import Call, Commit, Job, Read, Waiter, add_batch, as_ours
-from fifoq.line import Batch, Claim, Line
-from fifoq.options import MEMORY, SYNC, StoreOptions
-from fifoq.writer import Runner
-from store import FifoqError, ForkError, Log, StoreFailed
+from fifoq.line import Line
+from fifoq.options import MEMORY, SYNC
+from fifoq.runs import Batch, Claim
+from store import FifoqError, ForkError, Log
 
 logger = logging.getLogger("fifoq")
 
-UNSEALED_BYTES_MAX: Final = 32 << 20
-"""What may wait to be sealed, with its overhead, before puts wait; as much may be under way."""
 FRAME_BYTES_MAX: Final = 56 << 20
 LINES_PER_FRAME_MAX: Final = 8192
 SEAL_SECONDS: Final = 0.05
@@ -37,55 +33,8 @@ COMPACT_EVERY: Final = 8
 """Commits between two steps of compaction, while there is something to compact."""
 
 
-class Committer:
+class Committer(Intake):
     """Owns the log of one store, on one event loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, options: StoreOptions) -> None:
-        self.loop = loop
-        self.options = options
-        self.thread = threading.get_ident()
-        self.log: Log | None = None
-        self.runner: Runner | None = None
-        self.failure: FifoqError | None = None
-        self.closing = False
-        """No new work is accepted; what was accepted is being written."""
-        self.closed = False
-        self.close_error: FifoqError | None = None
-        self.on_sync_due: Callable[[], None] = _nothing
-        self.on_idle: Callable[[], None] = _nothing
-        self.lines: dict[str, Line] = {}
-        self.waiting_bytes = 0
-        """What waits in the tails of all lines, as far as it was counted."""
-        self._room_waiters: list[asyncio.Future[None]] = []
-        self._dirty: dict[Line, None] = {}
-        self.waiters: list[Waiter] = []
-        self._level = MEMORY
-        self._due = False
-        self._job: Job | None = None
-        self._reads: dict[Line, None] = {}
-        self._calls: deque[Call] = deque()
-        self._last: Call | None = None
-        self._scheduled = False
-        self._windows: dict[Line, None] = {}
-        self._flush_timer: asyncio.TimerHandle | None = None
-        self._flush_seconds = 0.0
-        self._sync_timer: asyncio.TimerHandle | None = None
-        self._idle_timer: asyncio.TimerHandle | None = None
-        self._last_active = 0.0
-        self._unsynced_records = 0
-        self._expected = 0
-        self._lingered = 0
-        self._kept_at = 0
-        """Commits when the log was last looked after."""
-        self._sparse = False
-        """Segments of the log wait to be compacted."""
-        self.refused: FifoqError | None = None
-        """Why records that wait in memory could not be written, while that is so."""
-        self.commit_count = 0
-        self.record_count = 0
-        self.error_count = 0
-        self.linger_turns = 0
-        self.syncs = Histogram()
 
     # Life.
 
@@ -108,26 +57,6 @@ class Committer:
     def own(self, log: Log) -> None:
         self.log = log
         log.directory.files.watch_fork(self._after_fork)
-
-    @property
-    def usable(self) -> bool:
-        return self.log is not None and self.failure is None and not self.closed
-
-    @property
-    def has_unwritten(self) -> bool:
-        return bool(self.waiters or any(line.dirty for line in self._dirty))
-
-    async def flush(self) -> None:
-        """Make everything durable that any queue has put, taken or acked."""
-        waiter = Waiter(self.loop.create_future())
-        self.wait(waiter, SYNC)
-        await waiter.future
-
-    async def flush_all(self) -> None:
-        """Flush, and once more if that left something: a taker who left has its record back."""
-        await self.flush()
-        while self.has_unwritten:
-            await self.flush()
 
     def begin_closing(self) -> None:
         """Accept no more work and wake everybody who waits for a turn."""
@@ -165,81 +94,6 @@ class Committer:
         for line in self.lines.values():
             line.close_windows()
 
-    # Called from the rare paths of queues.
-
-    def require_usable(self) -> None:
-        """Raise unless this thread's running loop may use the store now."""
-        if self.failure is not None:
-            self._raise_failure()
-        if self.closed or self.closing:
-            raise QueueClosed("the store is closed. Open it anew.")
-        running = asyncio._get_running_loop()
-        if running is not self.loop or threading.get_ident() != self.thread:
-            raise WrongLoop(
-                "the queue belongs to the thread and event loop that opened it. Nothing was "
-                "changed. Use fifoq.sync for threads, or open it in this loop."
-            )
-
-    def _raise_failure(self) -> None:
-        failure = self.failure
-        assert failure is not None
-        if isinstance(failure, ForkError):
-            raise failure
-        raise StoreFailed(
-            f"an earlier failure stopped the store ({failure}). Everything confirmed before it is "
-            f"safe; what was under way is known after a reopen. Close it, see to the disk, reopen."
-        ) from failure
-
-    def open_window(self, line: Line) -> None:
-        """The line's window, just opened, closes when the loop turns."""
-        if not self._windows:
-            self.loop.call_soon(self._end_turn)
-        self._windows[line] = None
-
-    def _end_turn(self) -> None:
-        for line in self._windows:
-            line.close_windows()
-        self._windows.clear()
-
-    def touch(self, line: Line, seconds: float | None) -> None:
-        """The line has, or will have in this turn, something to commit within that time."""
-        self._dirty[line] = None
-        if seconds is None or self._due:
-            return
-        if self._flush_timer is None:
-            self._flush_seconds = seconds
-            self._flush_timer = self.loop.call_later(seconds, self._flush_is_due)
-        elif seconds < self._flush_seconds:
-            self._flush_sooner(seconds)
-
-    def _flush_sooner(self, seconds: float) -> None:
-        """Somebody who can wait longer has set the timer."""
-        timer = self._flush_timer
-        assert timer is not None
-        self._flush_seconds = seconds
-        due = self.loop.time() + seconds
-        if due < timer.when():
-            timer.cancel()
-            self._flush_timer = self.loop.call_at(due, self._flush_is_due)
-
-    def _flush_is_due(self) -> None:
-        self._flush_timer = None
-        if self._dirty:
-            self.commit_soon()
-
-    def wait(self, waiter: Waiter, level: int) -> None:
-        """Resolve the waiter with the next commit, which is at that level at least."""
-        self.waiters.append(waiter)
-        if level > self._level:
-            self._level = level
-        self.commit_soon()
-
-    def commit_soon(self) -> None:
-        """Commit what waits at the end of this turn, or as soon as the writer is free."""
-        self._due = True
-        if self._job is None:
-            self._schedule()
-
     def reap(self) -> None:
         """Go on if the writer is done: for puts that follow each other without a turn."""
         runner = self.runner
@@ -252,47 +106,7 @@ class Committer:
             # It failed just now: whoever went on would wait for ever.
             self._raise_failure()
 
-    def request_read(self, line: Line) -> None:
-        """Bring the next records of the line's gap into memory."""
-        self._reads[line] = None
-        if self._job is None:
-            self._schedule()
-
-    def call(self, function: Callable[[Log], object]) -> asyncio.Future[object]:
-        """Run a function with the log when it is free; nothing else has it then."""
-        call = Call(function, self.loop.create_future())
-        self._calls.append(call)
-        if self._job is None:
-            self._schedule()
-        return call.future
-
-    def has_room(self, size: int) -> bool:
-        """Whether `size` bytes more may wait to be written."""
-        return not self.waiting_bytes or not self.is_full(size)
-
-    def is_full(self, size: int) -> bool:
-        """Whether `size` bytes more are too many beside what was counted."""
-        return self.waiting_bytes + size > UNSEALED_BYTES_MAX
-
-    async def wait_for_room(self) -> None:
-        """Until something of what waits has been handed to the writer."""
-        future = self.loop.create_future()
-        self._room_waiters.append(future)
-        self.commit_soon()
-        await future
-
-    def _give_room(self) -> None:
-        waiting, self._room_waiters = self._room_waiters, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
-
     # The cycle.
-
-    def _schedule(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            self.loop.call_soon(self.pump)
 
     def pump(self) -> None:
         """End the job that has ended, begin the next one if there is work."""
@@ -369,11 +183,6 @@ class Committer:
 
     def _kept(self, future: asyncio.Future[object]) -> None:
         self._sparse = not future.cancelled() and not future.exception() and bool(future.result())
-
-    @property
-    def _open_log(self) -> Log:
-        assert self.log is not None
-        return self.log
 
     def _lingers(self) -> bool:
         """Wait a turn for those who were in the last frame and may be about to ask again."""
@@ -569,12 +378,6 @@ class Committer:
         if log.durable_upto == log.sequence or self.options.sync_interval is not None:
             self.on_idle()
 
-    def cancel_timers(self) -> None:
-        for timer in (self._flush_timer, self._sync_timer, self._idle_timer):
-            if timer is not None:
-                timer.cancel()
-        self._flush_timer = self._sync_timer = self._idle_timer = None
-
 
 def _waits(line: Line) -> bool:
     """Whether records of the line wait to be written."""
@@ -595,10 +398,6 @@ def _removes(line: Line) -> bool:
     return bool(
         line.removed or line.claims or line.acked or line.dropped or line.leases or line.restored
     )
-
-
-def _nothing() -> None:
-    pass
 
 
 def _keep_house(log: Log) -> bool:

@@ -12,7 +12,8 @@ from contextlib import suppress
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, Protocol
 
-from fifoq.line import Batch, Claim, Line, Run, coarse_times, part_of, time_runs
+from fifoq.line import Line
+from fifoq.runs import Batch, Claim, Run, coarse_times, part_of, time_runs
 from store import (
     DiskFull,
     Draft,

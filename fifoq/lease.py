@@ -13,8 +13,8 @@ import msgspec
 from fifoq.codec import decode_headers
 from fifoq.errors import StaleLease
 from fifoq.jobs import Waiter
-from fifoq.line import Returned
 from fifoq.options import MEMORY, OS
+from fifoq.runs import Returned
 from store import FifoqError, Key
 from store.blocks import records_weight
 

@@ -10,7 +10,7 @@ from fifoq.jobs import Waiter
 from store import Key
 
 if TYPE_CHECKING:
-    from fifoq.queue import Queue
+    from fifoq.putting import Putting
 
 Outcome = Literal["pending", "withdrawn", "committed", "failed"]
 
@@ -24,7 +24,7 @@ class Receipt:
 
     __slots__ = ("_queue", "_waiter", "_withdrawn", "key")
 
-    def __init__(self, key: Key, waiter: Waiter | None, queue: Queue[Any]) -> None:
+    def __init__(self, key: Key, waiter: Waiter | None, queue: Putting[Any]) -> None:
         self.key = key
         self._waiter = waiter
         self._withdrawn = False

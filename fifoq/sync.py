@@ -29,9 +29,9 @@ from fifoq import store as _store
 from fifoq.browse import Record
 from fifoq.errors import QueueClosed
 from fifoq.keys import Keys
-from fifoq.line import Returned
 from fifoq.loopthread import LoopThread
 from fifoq.options import Durability
+from fifoq.runs import Returned
 from fifoq.stats import QueueStats
 from fifoq.sync_readonly import ReadOnlyQueue, ReadOnlyStore
 from fifoq.view import View

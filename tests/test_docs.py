@@ -10,11 +10,15 @@ import pytest
 import actors
 import store
 from fifoq.codec import HEADER_BYTES_MAX, HEADERS_MAX
-from fifoq.committer import LINGER_TURNS_MAX, RETRY_SECONDS, SEAL_SECONDS, UNSEALED_BYTES_MAX
+from fifoq.committer import LINGER_TURNS_MAX, RETRY_SECONDS, SEAL_SECONDS
+from fifoq.intake import UNSEALED_BYTES_MAX
 from fifoq.lease import EXTENDED_SECONDS_MAX
-from fifoq.line import CACHE_BYTES_MAX, SAME_TIME_NS, WINDOW_MAX
+from fifoq.line import CACHE_BYTES_MAX
 from fifoq.options import ITEM_BYTES_MAX
-from fifoq.queue import BATCH_BYTES_MAX, TAKE_MANY_MAX
+from fifoq.places import WINDOW_MAX
+from fifoq.putting import BATCH_BYTES_MAX
+from fifoq.runs import SAME_TIME_NS
+from fifoq.taking import TAKE_MANY_MAX
 from fifoq.writer import ASIDE_AFTER_SECONDS, ASIDE_SECONDS
 
 ROOT = Path(__file__).parents[1]

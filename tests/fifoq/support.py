@@ -90,6 +90,6 @@ def fake_time(monkeypatch: pytest.MonkeyPatch, start: int = 2 * 10**18) -> list[
         def time_ns() -> int:
             return now[0]
 
-    monkeypatch.setattr("fifoq.queue.time", Time)
-    monkeypatch.setattr("fifoq.lease.time", Time)
+    for module in ("member", "putting", "taking", "queue", "lease"):
+        monkeypatch.setattr(f"fifoq.{module}.time", Time)
     return now

@@ -302,3 +302,24 @@ def test_a_put_that_leaves_before_the_seal_is_not_in_the_queue(level: Any) -> No
             assert [record.item async for record in queue.browse()] == [b"under way"]
 
     play(scene)
+
+
+def test_nobody_passes_a_record_that_is_on_its_way_back(tmp_path: Path) -> None:
+    """A consumer whose take timed out in the middle of its commit got the next record first."""
+    held = Held()
+
+    async def scene() -> None:
+        async with fifoq.open(tmp_path / "store", runner=held) as queue:
+            await queue.put_many([b"a", b"b"])
+            held.runner.hold()
+            first = asyncio.ensure_future(queue.take())
+            await held.wait_for_job()
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            again = asyncio.ensure_future(queue.take())
+            await held.turns()
+            assert not again.done()
+            held.runner.let_go()
+            assert (await again, await queue.take()) == (b"a", b"b")
+
+    play(scene)

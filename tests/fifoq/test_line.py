@@ -17,7 +17,8 @@ from hypothesis.stateful import (
 
 from fifoq import line as line_module
 from fifoq.histogram import Histogram
-from fifoq.line import Claim, Line, Returned, Run, coarse_times, removal_of, time_runs
+from fifoq.line import Line
+from fifoq.runs import Claim, Returned, Run, coarse_times, removal_of, time_runs
 from store.blocks import records_weight
 
 CACHE_BYTES = 600

@@ -106,7 +106,7 @@ async def test_dropped_records_have_no_counter(bench: Bench) -> None:
 
 
 async def test_an_item_over_its_limit_is_refused(bench: Bench, monkeypatch: Any) -> None:
-    monkeypatch.setattr("fifoq.queue.BATCH_BYTES_MAX", 100)
+    monkeypatch.setattr("fifoq.putting.BATCH_BYTES_MAX", 100)
     async with bench.open(max_item_bytes=10) as q:
         with pytest.raises(ItemTooLarge, match="11 bytes is over the limit of 10"):
             await q.put(b"x" * 11)
@@ -330,7 +330,7 @@ async def test_pressure_has_hysteresis(bench: Bench) -> None:
 
 
 async def test_puts_wait_while_too_much_is_unwritten(bench: Bench, monkeypatch: Any) -> None:
-    monkeypatch.setattr("fifoq.committer.UNSEALED_BYTES_MAX", 1000)
+    monkeypatch.setattr("fifoq.intake.UNSEALED_BYTES_MAX", 1000)
     async with bench.open(durability="memory") as q:
         bench.runner.hold()
         await q.put(b"w" * 600)
@@ -416,7 +416,7 @@ async def test_large_headers_of_many_puts_do_not_overfill_a_frame(
     bench: Bench, monkeypatch: Any
 ) -> None:
     """Headers were not counted: one frame of too many raised in the loop, and all puts hung."""
-    monkeypatch.setattr("fifoq.committer.UNSEALED_BYTES_MAX", 100_000)
+    monkeypatch.setattr("fifoq.intake.UNSEALED_BYTES_MAX", 100_000)
     monkeypatch.setattr("store.draft.BODY_BYTES_MAX", 300_000)
     headers = {"h": "x" * 20_000}
     async with bench.open() as q:

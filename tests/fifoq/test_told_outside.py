@@ -132,10 +132,10 @@ def test_a_record_of_another_type_is_refused_by_every_call_and_stays(
                 with pytest.raises(fifoq.SchemaMismatch) as caught:
                     await call()
                 assert str(caught.value).startswith(
-                    "queue 'main': its oldest record is no <class 'int'>: "
+                    "queue 'main': the oldest record is not of the queue's type ("
                 )
                 assert str(caught.value).endswith(
-                    "It is still there. Open the queue without a type to take its bytes."
+                    "Nothing was changed. Open the queue without a type to take its bytes."
                 )
             with pytest.raises(fifoq.SchemaMismatch):
                 q.take_nowait()

@@ -334,7 +334,7 @@ SPACE: Final = (
         "opening",
         "        elif recovered.checkpoint_number == 1:\n",
         "        elif recovered.checkpoint_number == 0:\n",
-        (FULL_DISK,),
+        (HOLES,),
     ),
     Mutant(
         "removals that only a checkpoint holds are never logged",

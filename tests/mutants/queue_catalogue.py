@@ -10,7 +10,6 @@ FAULTS: Final = "tests/fifoq/test_faults.py"
 CANCELLATION: Final = "tests/fifoq/test_cancellation.py"
 SWEEP: Final = f"{CANCELLATION}::test_whoever_leaves_at_any_moment_harms_nobody"
 WAKING: Final = f"{CANCELLATION}::test_takers_that_are_woken_and_then_leave_pass_their_turn_on"
-QUEUE: Final = "tests/fifoq/test_queue.py"
 LEASE: Final = "tests/fifoq/test_lease.py"
 LINE: Final = "tests/fifoq/test_line.py"
 
@@ -25,7 +24,7 @@ def _mutant(name: str, module: str, old: str, new: str, *killers: str) -> Mutant
 QUEUE_MUTANTS: Final = (
     _mutant(
         "a put returns before its commit",
-        "queue",
+        "putting",
         "        if first and level:\n            await self._committed(first, 1, level)\n"
         "        return Key(first, moment)\n",
         "        if first and level:\n            self._waiter(first, 1, level)\n"
@@ -43,7 +42,7 @@ QUEUE_MUTANTS: Final = (
     ),
     _mutant(
         "the records of a taker that left before the seal stay away",
-        "queue",
+        "taking",
         "                for record in claim.records:\n"
         "                    self.give_back(record)\n"
         "                self.records_came()\n        elif",
@@ -52,22 +51,22 @@ QUEUE_MUTANTS: Final = (
     ),
     _mutant(
         "the records of a taker that left as its commit ended stay away",
-        "queue",
-        "        elif _succeeded(waiter.future):\n"
-        "            self._committer.restore(self, claim)\n",
+        "taking",
+        "            if succeeded(waiter.future):\n"
+        "                self._committer.restore(self, claim)\n",
         "",
         SWEEP,
     ),
     _mutant(
         "a taker that is woken and leaves wakes nobody",
-        "queue",
-        "                _wake_one(waiting)\n            else:",
+        "member",
+        "                wake_one(waiting)\n            else:",
         "                pass\n            else:",
         WAKING,
     ),
     _mutant(
         "a put that left before the seal is written all the same",
-        "queue",
+        "putting",
         "        if self.withdraw(waiter.first, waiter.count):\n            waiter.count = 0\n"
         "            self.records_went()\n            return True\n        return False\n",
         "        return False\n",
@@ -75,7 +74,7 @@ QUEUE_MUTANTS: Final = (
     ),
     _mutant(
         "a sync record is shown before its commit",
-        "line",
+        "places",
         "        if strong:\n            self._hide(first, len(payloads))\n",
         "",
         FAULTS,
@@ -134,8 +133,38 @@ QUEUE_MUTANTS: Final = (
     _mutant(
         "restored records are not shown after their commit",
         "line",
-        "        for record in batch.restored:\n            self.give_back(record)\n",
+        "            self.restoring -= 1\n            self.give_back(record)\n",
+        "            self.restoring -= 1\n",
+        SWEEP,
+    ),
+    _mutant(
+        "takers pass what is on its way back",
+        "line",
+        "        if self.restoring:\n            return False\n",
         "",
+        f"{FAULTS}::test_nobody_passes_a_record_that_is_on_its_way_back",
+    ),
+    _mutant(
+        "closing forgets what waits in memory",
+        "owner",
+        "            await committer.flush_all()\n",
+        "            pass\n",
+        "tests/fifoq/test_life.py",
+    ),
+    _mutant(
+        "waiters of the next frame are resolved with this one",
+        "committer",
+        "        self._resolve(job.waiters)\n",
+        "        self._resolve(job.waiters + self.waiters)\n",
+        "tests/fifoq/test_put.py",
+        SWEEP,
+    ),
+    _mutant(
+        "a counter that was withdrawn is used again",
+        "places",
+        "        self.withdrawn_count += count\n",
+        "        self.withdrawn_count += count\n        self.next -= count\n",
+        LINE,
         SWEEP,
     ),
     _mutant(

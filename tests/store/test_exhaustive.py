@@ -19,7 +19,8 @@ from zlib import crc32
 
 import pytest
 
-from store import CorruptionError, Key, Log, LogOptions, checkpoints, open_log
+from store import CorruptionError, Key, Log, LogOptions, checkpoints, open_log, upkeep
+from store.checkpoint import encode_checkpoint
 from store.draft import Draft
 from store.errors import DamageError
 from store.files import Handle
@@ -28,6 +29,7 @@ from store.state import QueueState, State
 from tests.support import figures
 from tests.support.clock import ManualClock
 from tests.support.crashes import after_process_crash, crash_points, image_after, power_images
+from tests.support.footprint import Memory, TracedFiles
 from tests.support.image import Image
 from tests.support.oracle import (
     Commit,
@@ -101,6 +103,10 @@ class Explorer:
         self._cut_recovery = cut_recovery
         self._seen: dict[int, Found] = {}
         self._worked: list[Found] = []
+        self._shown: Memory[Found] = Memory()
+        self._work_done: Memory[Found] = Memory()
+        self._ended: dict[tuple[int, bool], Found] = {}
+        self._chained: set[int] = set()
         self._starts: dict[str, tuple[World, Image]] = {}
 
     def explore(self, start: str, first: tuple[str, ...], length: int) -> None:
@@ -157,12 +163,12 @@ class Explorer:
 
     def _look(self, image: Image, options: LogOptions) -> Found:
         """Rules 6 and 7 take most of the time: once for each different view at a point."""
-        files = SimFiles.from_image(image)
-        found = look(files, options, image)
+        files = TracedFiles.of(image)
+        found = look(files, options, image, self._shown)
         mark = crc32(b"".join(image.contents))
         if self._thorough or mark % ALWAYS_WORK == 0 or found not in self._worked:
             self._worked.append(found)
-            look_again(files, options, found, lose_power=mark % 2 == 0)
+            look_again(files, options, found, self._work_done, lose_power=mark % 2 == 0)
         if self._cut_recovery:
             self._cut_opening(image, options, found)
         return found
@@ -170,10 +176,11 @@ class Explorer:
     def _cut_opening(self, image: Image, options: LogOptions, found: Found) -> None:
         """Whatever is left of a recovery that was cut, the next one shows the same."""
 
-        def visit(point: int, files: SimFiles) -> None:
-            for number, again in enumerate(power_images(files)):
+        def visit(point: int, running: SimFiles) -> None:
+            for number, again in enumerate(power_images(running)):
                 if hash(again) not in self._seen:
-                    self._seen[hash(again)] = look(SimFiles.from_image(again), options, again)
+                    files = TracedFiles.of(again)
+                    self._seen[hash(again)] = look(files, options, again, self._shown)
                     self.states += 1
                 assert self._seen[hash(again)] == found, (
                     f"rule 6: recovery cut at point {point}, image {number}:\n{again.describe()}"
@@ -186,10 +193,17 @@ class Explorer:
     def _check_end_of_process(self, cut: Cut, world: World, files: SimFiles, chained: bool) -> None:
         """Open on the live disk, then lose power: at once, and after some work."""
         after = world.on(after_process_crash(files))
-        after.open()
-        self.states += 1
-        if not chained:
+        disk = after.files.disk.fingerprint(), chained
+        if disk in self._ended:
+            # The last point of a workload is the first one of all that go on from there.
+            check_survivors(self._ended[disk], after.model, after.model.returned)
             return
+        self._ended[disk] = after.open()
+        self.states += 1
+        opened = after.files.disk.fingerprint()
+        if not chained or opened in self._chained:
+            return
+        self._chained.add(opened)
         for step in (None, World.put, World.take):
             if step is not None:
                 step(after)
@@ -218,30 +232,46 @@ def see(cut: Cut) -> None:
     Explorer(only=cut).cut(cut.start, cut.operations)
 
 
-def look(files: SimFiles, options: LogOptions, image: Image) -> Found:
+def look(files: TracedFiles, options: LogOptions, image: Image, shown: Memory[Found]) -> Found:
     """What the store on this disk shows. Rules 9 and 10, which need no model."""
     try:
         log = open_store(files, options)
     except CorruptionError as error:
         assert files.image() == image, "rule 10: damage was reported and something was changed"
         raise AssertionError(f"a crash is no damage: {error}") from error
-    found = observe(log)
     check_names(log)
+    state = encode_checkpoint(upkeep._snapshot(log, clean=False), log.store_id)
+    contents = files.start_trace()
+    found = shown.find(state, contents)
+    if found is None:
+        found = observe(log)
+        if not files.changed:
+            shown.keep(state, contents, files, found)
     return found
 
 
-def look_again(files: SimFiles, options: LogOptions, first: Found, *, lose_power: bool) -> None:
+def look_again(
+    files: SimFiles,
+    options: LogOptions,
+    first: Found,
+    done: Memory[Found],
+    *,
+    lose_power: bool,
+) -> None:
     """Open once more, after the process or even the power went; then work. Rules 6 and 7."""
-    if lose_power:
-        files = SimFiles.from_image(image_after(files, lambda _: ABSENT))
-    else:
-        files.process_crash()
-    log = open_store(files, options)
-    second = observe(log)
-    assert second == first, f"rule 6: opened again it shows {second} instead of {first}"
+    image = image_after(files, lambda _: ABSENT) if lose_power else files.image()
+    again = TracedFiles.of(image)
+    contents = again.start_trace()
+    if done.find(options, contents) == first:
+        return
+    log = open_store(again, options)
+    second = {name: queue.genesis.next_counter for name, queue in log.state.queues.items()}
+    assert second == first.next_counters, f"rule 6: opened again it counts {second}, not {first}"
     expected = work(log, first)
-    third = observe(open_store(files, options)).view
-    assert third == expected, f"rule 7: after work it shows {third} instead of {expected}"
+    # Also rule 6: had anything else changed when it was opened again, this would show it.
+    third = observe(open_store(again, options)).view
+    assert third == expected, f"rule 6, 7: after work it shows {third} instead of {expected}"
+    done.keep(options, contents, again, first)
 
 
 def open_store(files: SimFiles, options: LogOptions) -> Log:

@@ -826,3 +826,17 @@ def test_a_reader_does_not_follow_an_index_past_what_it_believes(
     take_and_restore()
     log.rotate()
     assert seen_by(reader) == [b"1"]
+
+
+@pytest.mark.parametrize("rotten", CHECKPOINT_NAMES)
+def test_a_store_that_was_only_made_outlives_the_loss_of_either_checkpoint(
+    files: SimFiles, log: Log, rotten: str
+) -> None:
+    """With one copy the loss of it made another store there, and nobody was told."""
+    made = log.store_id
+    log.close()
+    assert files.content(f"{PATH}/{rotten}")
+    files.damage(f"{PATH}/{rotten}", 20, b"????")
+    clock = ManualClock(seed=1)
+    with open_log(PATH, files=files, clock=clock, options=SMALL) as again:
+        assert again.store_id == made

@@ -86,19 +86,19 @@ class Scraps:
     """
 
     def __init__(self, pieces: tuple[tuple[int, bytes], ...] = ()) -> None:
-        self._pieces = pieces
+        self.pieces = pieces
 
     def with_piece(self, offset: int, data: bytes) -> Scraps:
         if not data:
             return self
-        return Scraps(((offset, data), *self._pieces)[:SCRAPS_MAX])
+        return Scraps(((offset, data), *self.pieces)[:SCRAPS_MAX])
 
     def read(self, start: int, end: int) -> bytes:
         """Garbage for the bytes from `start` to `end`; noise where no scrap reaches."""
         shift = start % len(_NOISE)
         repeats = (shift + end - start) // len(_NOISE) + 1
         found = bytearray((_NOISE * repeats)[shift : shift + end - start])
-        for offset, data in self._pieces:
+        for offset, data in self.pieces:
             first, last = max(start, offset), min(end, offset + len(data))
             if first < last:
                 found[first - start : last - start] = data[first - offset : last - offset]

@@ -47,7 +47,7 @@ class World:
         world.serial = self.serial
         return world
 
-    def open(self) -> None:
+    def open(self) -> Found:
         """Open the store after whatever happened to it; it must show what the model allows."""
         self.log = open_log(
             PATH,
@@ -55,7 +55,9 @@ class World:
             clock=self.clock,
             options=self.options,
         )
-        self.model.settle(check_survivors(self.found(), self.model, self.model.returned))
+        found = self.found()
+        self.model.settle(check_survivors(found, self.model, self.model.returned))
+        return found
 
     def found(self) -> Found:
         return observe(self.log)

@@ -1,0 +1,229 @@
+"""What a store's queues bring to be committed, gathered until the committer takes it.
+
+This is the owner's batching mailbox: callers append in their own step, and a batch is closed when
+somebody waits for it, when a buffer is full, or when its time is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from fifoq.errors import QueueClosed, WrongLoop
+from fifoq.histogram import Histogram
+from fifoq.jobs import Call, Job, Waiter
+from fifoq.line import Line
+from fifoq.options import MEMORY, SYNC, StoreOptions
+from fifoq.writer import Runner
+from store import FifoqError, ForkError, Log, StoreFailed
+
+UNSEALED_BYTES_MAX: Final = 32 << 20
+"""What may wait to be sealed, with its overhead, before puts wait; as much may be under way."""
+
+
+class Intake:
+    """The state of a committer, and the half of it that queues see."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, options: StoreOptions) -> None:
+        self.loop = loop
+        self.options = options
+        self.thread = threading.get_ident()
+        self.log: Log | None = None
+        self.runner: Runner | None = None
+        self.failure: FifoqError | None = None
+        self.closing = False
+        """No new work is accepted; what was accepted is being written."""
+        self.closed = False
+        self.close_error: FifoqError | None = None
+        self.on_sync_due: Callable[[], None] = _nothing
+        self.on_idle: Callable[[], None] = _nothing
+        self.lines: dict[str, Line] = {}
+        self.waiting_bytes = 0
+        """What waits in the tails of all lines, as far as it was counted."""
+        self._room_waiters: list[asyncio.Future[None]] = []
+        self._dirty: dict[Line, None] = {}
+        self.waiters: list[Waiter] = []
+        self._level = MEMORY
+        self._due = False
+        self._job: Job | None = None
+        self._reads: dict[Line, None] = {}
+        self._calls: deque[Call] = deque()
+        self._last: Call | None = None
+        self._scheduled = False
+        self._windows: dict[Line, None] = {}
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._flush_seconds = 0.0
+        self._sync_timer: asyncio.TimerHandle | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._last_active = 0.0
+        self._unsynced_records = 0
+        self._expected = 0
+        self._lingered = 0
+        self._kept_at = 0
+        """Commits when the log was last looked after."""
+        self._sparse = False
+        """Segments of the log wait to be compacted."""
+        self.refused: FifoqError | None = None
+        """Why records that wait in memory could not be written, while that is so."""
+        self.commit_count = 0
+        self.record_count = 0
+        self.error_count = 0
+        self.linger_turns = 0
+        self.syncs = Histogram()
+
+    @property
+    def usable(self) -> bool:
+        return self.log is not None and self.failure is None and not self.closed
+
+    @property
+    def has_unwritten(self) -> bool:
+        return bool(self.waiters or any(line.dirty for line in self._dirty))
+
+    # Called from the rare paths of queues.
+
+    def require_usable(self) -> None:
+        """Raise unless this thread's running loop may use the store now."""
+        if self.failure is not None:
+            self._raise_failure()
+        if self.closed or self.closing:
+            raise QueueClosed("the store is closed. Open it anew.")
+        running = asyncio._get_running_loop()
+        if running is not self.loop or threading.get_ident() != self.thread:
+            raise WrongLoop(
+                "the queue belongs to the thread and event loop that opened it. Nothing was "
+                "changed. Use fifoq.sync for threads, or open it in this loop."
+            )
+
+    def _raise_failure(self) -> None:
+        failure = self.failure
+        assert failure is not None
+        if isinstance(failure, ForkError):
+            raise failure
+        raise StoreFailed(
+            f"an earlier failure stopped the store ({failure}). Everything confirmed before it is "
+            f"safe; what was under way is known after a reopen. Close it, see to the disk, reopen."
+        ) from failure
+
+    def open_window(self, line: Line) -> None:
+        """The line's window, just opened, closes when the loop turns."""
+        if not self._windows:
+            self.loop.call_soon(self._end_turn)
+        self._windows[line] = None
+
+    def _end_turn(self) -> None:
+        for line in self._windows:
+            line.close_windows()
+        self._windows.clear()
+
+    def touch(self, line: Line, seconds: float | None) -> None:
+        """The line has, or will have in this turn, something to commit within that time."""
+        self._dirty[line] = None
+        if seconds is None or self._due:
+            return
+        if self._flush_timer is None:
+            self._flush_seconds = seconds
+            self._flush_timer = self.loop.call_later(seconds, self._flush_is_due)
+        elif seconds < self._flush_seconds:
+            self._flush_sooner(seconds)
+
+    def _flush_sooner(self, seconds: float) -> None:
+        """Somebody who can wait longer has set the timer."""
+        timer = self._flush_timer
+        assert timer is not None
+        self._flush_seconds = seconds
+        due = self.loop.time() + seconds
+        if due < timer.when():
+            timer.cancel()
+            self._flush_timer = self.loop.call_at(due, self._flush_is_due)
+
+    def _flush_is_due(self) -> None:
+        self._flush_timer = None
+        if self._dirty:
+            self.commit_soon()
+
+    def wait(self, waiter: Waiter, level: int) -> None:
+        """Resolve the waiter with the next commit, which is at that level at least."""
+        self.waiters.append(waiter)
+        if level > self._level:
+            self._level = level
+        self.commit_soon()
+
+    def commit_soon(self) -> None:
+        """Commit what waits at the end of this turn, or as soon as the writer is free."""
+        self._due = True
+        if self._job is None:
+            self._schedule()
+
+    def request_read(self, line: Line) -> None:
+        """Bring the next records of the line's gap into memory."""
+        self._reads[line] = None
+        if self._job is None:
+            self._schedule()
+
+    def call(self, function: Callable[[Log], object]) -> asyncio.Future[object]:
+        """Run a function with the log when it is free; nothing else has it then."""
+        call = Call(function, self.loop.create_future())
+        self._calls.append(call)
+        if self._job is None:
+            self._schedule()
+        return call.future
+
+    def has_room(self, size: int) -> bool:
+        """Whether `size` bytes more may wait to be written."""
+        return not self.waiting_bytes or not self.is_full(size)
+
+    def is_full(self, size: int) -> bool:
+        """Whether `size` bytes more are too many beside what was counted."""
+        return self.waiting_bytes + size > UNSEALED_BYTES_MAX
+
+    async def wait_for_room(self) -> None:
+        """Until something of what waits has been handed to the writer."""
+        future = self.loop.create_future()
+        self._room_waiters.append(future)
+        self.commit_soon()
+        await future
+
+    def _give_room(self) -> None:
+        waiting, self._room_waiters = self._room_waiters, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def flush(self) -> None:
+        """Make everything durable that any queue has put, taken or acked."""
+        waiter = Waiter(self.loop.create_future())
+        self.wait(waiter, SYNC)
+        await waiter.future
+
+    async def flush_all(self) -> None:
+        """Flush, and once more if that left something: a taker who left has its record back."""
+        await self.flush()
+        while self.has_unwritten:
+            await self.flush()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self.loop.call_soon(self.pump)
+
+    def cancel_timers(self) -> None:
+        for timer in (self._flush_timer, self._sync_timer, self._idle_timer):
+            if timer is not None:
+                timer.cancel()
+        self._flush_timer = self._sync_timer = self._idle_timer = None
+
+    @property
+    def _open_log(self) -> Log:
+        assert self.log is not None
+        return self.log
+
+    def pump(self) -> None:
+        """Go on with what is to be written; the committer does it."""
+        raise AssertionError("an intake alone writes nothing")
+
+
+def _nothing() -> None:
+    pass

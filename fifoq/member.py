@@ -1,0 +1,329 @@
+"""What putting and taking share: a queue's place in its store, its limits, and who waits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+from fifoq.codec import Codec
+from fifoq.committer import Committer
+from fifoq.histogram import Histogram
+from fifoq.jobs import Waiter
+from fifoq.line import Line
+from fifoq.options import LEVELS, MEMORY, Durability, QueueOptions
+from fifoq.places import COLUMN_BYTES
+from fifoq.runs import Batch, Returned
+from store import FifoqError, ItemTooLarge
+from store.state import QueueState
+
+if TYPE_CHECKING:
+    from fifoq.asyncio_queue import AsyncioQueue
+    from fifoq.lease import Leases
+
+T = TypeVar("T")
+
+DRAINING: Final = 1
+AT_ONCE: Final = 2
+"""What `_shutdown` is after an immediate one."""
+
+
+class Closable(Protocol):
+    """What a queue needs of the store that it opened."""
+
+    async def close(self, timeout: float | None = None) -> None: ...
+
+
+class Member(Line, Generic[T]):
+    """One queue among those of a store."""
+
+    __slots__ = (
+        "_append",
+        "_asyncio",
+        "_bytes",
+        "_committer",
+        "_lost",
+        "_new_future",
+        "_pop",
+        "_putters",
+        "_shutdown",
+        "_state",
+        "_takers",
+        "_trouble",
+        "_written",
+        "codec",
+        "fast",
+        "leasing",
+        "level",
+        "options",
+        "owner",
+        "pressed",
+        "totals",
+    )
+
+    def __init__(
+        self, committer: Committer, state: QueueState, options: QueueOptions, codec: Codec[T]
+    ) -> None:
+        genesis = state.genesis
+        super().__init__(
+            state.name,
+            next_counter=genesis.next_counter,
+            floor=genesis.floor,
+            size=genesis.queue_size,
+            last_put_time=genesis.last_put_time,
+        )
+        self.high, self.high_time = genesis.high_water_mark, genesis.high_water_time
+        self.low, self.low_time = genesis.low_water_mark, genesis.low_water_time
+        self.totals = copy.copy(genesis)
+        """As of opening."""
+        self._state = state
+        self._lost = genesis.total_put_count - genesis.total_take_count - genesis.queue_size
+        self._committer = committer
+        self.codec = codec
+        self._append = self.tail.append
+        self._pop = self.ready.popleft
+        self._new_future = committer.loop.create_future
+        self._takers: deque[asyncio.Future[None]] = deque()
+        self._putters: deque[asyncio.Future[None]] = deque()
+        self._shutdown = 0
+        self._asyncio: AsyncioQueue[T] | None = None
+        self.pressed = False
+        self._trouble: FifoqError | None = None
+        self._bytes = self._written = genesis.queue_bytes
+        self.owner: Closable | None = None
+        """The store, if closing the queue closes it."""
+        self.leasing: Leases[T]
+        self.options = options
+
+    def look(self, now: int) -> None:
+        self.leasing.acks_pass = False
+        super().look(now)
+
+    def use(self, options: QueueOptions) -> None:
+        self.close_windows()
+        # What was taken so far counts, or does not, by the settings of then.
+        self.close_run()
+        if options.max_bytes is not None and self.options.max_bytes is None:
+            # Nobody counted them while there was no limit.
+            self.leasing.hand_over()
+            self._bytes = self._written + self.unwritten_bytes()
+        self.options = options
+        self.level = LEVELS[options.durability]
+        self.fast = self.level == MEMORY and options.max_bytes is None
+        if not options.statistics:
+            self.delays = None
+        elif self.delays is None:
+            self.delays = Histogram()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "shut down" if self._shutdown else "open"
+        return f"<Queue {self.name!r} depth={len(self)} leased={self.leasing.count} {state}>"
+
+    @property
+    def closed(self) -> bool:
+        return self._committer.closed
+
+    @property
+    def durability(self) -> Durability:
+        return self.options.durability
+
+    # Limits.
+
+    def _fits(self, count: int, size: int) -> bool:
+        options = self.options
+        if options.maxsize is not None:
+            if count > options.maxsize:
+                raise ItemTooLarge(
+                    f"queue {self.name!r}: {count} records at once never fit into "
+                    f"maxsize={options.maxsize}. Nothing was stored."
+                )
+            if self._depth() + count > options.maxsize:
+                return False
+        if options.max_bytes is not None:
+            payload = size - COLUMN_BYTES * count
+            if payload > options.max_bytes:
+                raise too_large(self.name, payload, options.max_bytes)
+            return self._bytes + payload <= options.max_bytes
+        return True
+
+    def _fits_exactly(self, payloads: Sequence[bytes]) -> bool:
+        return self._fits(len(payloads), sum(map(len, payloads)) + COLUMN_BYTES * len(payloads))
+
+    def _depth(self) -> int:
+        """Records, those included that nobody may take before their commit."""
+        sealed = self.sealed.hidden if self.sealed is not None else 0
+        return len(self) + self.hidden + sealed
+
+    def _has_room(self) -> bool:
+        maxsize, max_bytes = self.options.maxsize, self.options.max_bytes
+        return (
+            (maxsize is None or self._depth() < maxsize)
+            and (max_bytes is None or self._bytes < max_bytes)
+            and not self._under_pressure()
+        )
+
+    def _under_pressure(self) -> bool:
+        high = self.options.pressure_high
+        if high is None:
+            return False
+        low = self.options.pressure_floor()
+        assert low is not None
+        depth = self._depth()
+        self.pressed = depth > low if self.pressed else depth >= high
+        return self.pressed
+
+    def byte_count(self) -> int:
+        """Bytes of the records that are there, as far as commits and limits know."""
+        return (
+            self._bytes if self.options.max_bytes is not None else self._state.genesis.queue_bytes
+        )
+
+    def bytes_went(self, count: int) -> None:
+        """Payload bytes are gone for good, or are about to be given back."""
+        self._bytes -= count
+
+    def touch(self) -> None:
+        """Have what changed in memory written in time."""
+        options, committer = self.options, self._committer
+        committer.touch(self, options.flush_interval if options.auto_flush else None)
+        if options.auto_flush and (
+            len(self.tail) >= options.buffer_size or self.tail_bytes >= options.buffer_bytes
+        ):
+            committer.commit_soon()
+
+    async def _next_commit(self) -> None:
+        committer = self._committer
+        committer.require_usable()
+        waiter = Waiter(committer.loop.create_future(), self)
+        committer.touch(self, None)
+        committer.wait(waiter, MEMORY)
+        await waiter.future
+
+    # Waking.
+
+    def records_came(self) -> None:
+        if self._takers and (self._committer.failure is not None or self.closed):
+            wake_all(self._takers)
+            wake_all(self._putters)
+        elif self._takers and self.has_ready():
+            wake_one(self._takers)
+        elif self._takers and self.gap is not None:
+            self._committer.request_read(self)
+        if self._committer.failure is not None:
+            wake_all(self._putters)
+        elif self._putters:
+            # What came may be dropped for what waits.
+            self._pass_on_room()
+
+    def records_went(self) -> None:
+        """Let those who wait to put look again, and the next taker if there is more."""
+        if self._putters and not self._under_pressure():
+            wake_one(self._putters)
+        if self._takers and self.has_ready():
+            wake_one(self._takers)
+        elif self._shutdown and not self._depth():
+            wake_all(self._takers)
+
+    def read_ended(self, error: FifoqError | None) -> None:
+        self._trouble = error
+        if error is not None:
+            wake_all(self._takers)
+            wake_all(self._putters)
+        else:
+            self.records_came()
+
+    @property
+    def has_putters(self) -> bool:
+        """Whether somebody must hear of an ack: putters, or takers after a shutdown."""
+        return bool(self._putters or self._shutdown)
+
+    def _pass_on_room(self) -> None:
+        """One wake-up stands for all the room there is: the next in line may fit as well."""
+        room = self._fits(1, COLUMN_BYTES)
+        if not room and self.options.overflow == "drop-oldest":
+            room = self.has_ready()
+        if room and not self._under_pressure():
+            wake_one(self._putters)
+
+    async def _wait_turn(
+        self, waiting: deque[asyncio.Future[None]], future: asyncio.Future[None]
+    ) -> None:
+        try:
+            await future
+        except BaseException:
+            if future.done() and not future.cancelled():
+                # It was our turn, and we leave: somebody else must not sleep through it.
+                wake_one(waiting)
+            else:
+                with contextlib.suppress(ValueError):
+                    waiting.remove(future)
+            raise
+
+    def store_closed(self) -> None:
+        self.close_windows()
+        self.leasing.stop()
+        wake_all(self._putters)
+        wake_all(self._takers)
+
+    # The line, with what a queue adds to it.
+
+    def __len__(self) -> int:
+        """Records that are there: ready, leased and delayed."""
+        return self.next - self.head + self.bias
+
+    def close_windows(self) -> None:
+        super().close_windows()
+        self.leasing.acks_pass = False
+
+    def seal(self, *, puts: bool = True) -> Batch:
+        self.leasing.hand_over()
+        return super().seal(puts=puts)
+
+    @property
+    def dirty(self) -> bool:
+        return bool(self.leasing.given or self.leasing.acked) or super().dirty
+
+    def confirm(self) -> None:
+        now = time.time_ns()
+        self.note_size(now)
+        super().confirm()
+        self.note_size(now)
+        self._written = self._state.genesis.queue_bytes
+
+    def withdraw(self, first: int, count: int) -> bool:
+        at = max(0, first - self.tail_first)
+        size = sum(len(payload or b"") for payload in self.tail[at : at + count])
+        withdrawn = super().withdraw(first, count)
+        if withdrawn:
+            self._bytes -= size
+        return withdrawn
+
+    def give_back(self, record: Returned) -> None:
+        # The size turns here: what it was must be seen, and no window may pass the record by.
+        self.look(time.time_ns())
+        super().give_back(record)
+        self._bytes += len(record.payload)
+
+
+def wake_one(waiting: deque[asyncio.Future[None]]) -> None:
+    while waiting:
+        future = waiting.popleft()
+        if not future.done():
+            future.set_result(None)
+            return
+
+
+def wake_all(waiting: deque[asyncio.Future[None]]) -> None:
+    while waiting:
+        wake_one(waiting)
+
+
+def too_large(name: str, size: int, limit: int) -> ItemTooLarge:
+    return ItemTooLarge(
+        f"queue {name!r}: a record of {size} bytes is over the limit of {limit}. "
+        f"Nothing was stored."
+    )

@@ -1,0 +1,372 @@
+"""Putting: how records come into a queue.
+
+The common case of a put is a few instructions; everything that is rare (limits, levels, time,
+waiting) is behind one comparison.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeVar
+
+from fifoq.codec import encode_headers
+from fifoq.errors import QueueClosed, QueueFull
+from fifoq.jobs import Waiter
+from fifoq.keys import Keys
+from fifoq.member import Member, too_large, wake_one
+from fifoq.options import LEVELS, MEMORY, Durability
+from fifoq.places import COLUMN_BYTES, WINDOW_MAX, WINDOW_MIN
+from fifoq.receipt import Receipt
+from fifoq.runs import removal_of
+from store import CounterExhausted, ItemTooLarge, Key
+from store.keys import COUNTER_MAX
+
+T = TypeVar("T")
+
+SMALL_BYTES: Final = 4096
+"""Records up to this size are counted only when the window closes."""
+BATCH_BYTES_MAX: Final = 56 << 20
+"""What one `put_many` may hold: it is one frame."""
+REAP_RECORDS: Final = 4096
+REAP_BYTES: Final = 512 << 10
+"""Puts that follow each other without a turn of the loop have this much written at once."""
+COUNT_AFTER: Final = 1024
+"""Small records are counted in bytes when this many came, or with the first of a turn."""
+_DROPPED: Final = 0
+
+
+class Putting(Member[T]):
+    """The half of a queue that takes records in."""
+
+    __slots__ = ()
+
+    async def put(self, item: T, **options: Any) -> Key:
+        """Put one record; returns its key once it is committed at the queue's durability.
+
+        Keywords: `durability` for this call, `headers` (a dict of strings). Waits while the queue
+        is under pressure, and while it is full if its `overflow` is "block". Cancelled before it is
+        sealed into a frame, it is certainly not in the queue; after that it is, once. QueueFull,
+        QueueClosed, ItemTooLarge, DiskFull: nothing was stored. DurabilityError: whether it was
+        is known after a reopen. With `overflow="drop-newest"` a record that was dropped has the
+        counter 0.
+        """
+        counter = self.next
+        if (
+            counter < self.put_limit
+            and type(item) is bytes
+            and not options
+            and len(item) <= SMALL_BYTES  # type: ignore[arg-type]
+        ):
+            self.next = counter + 1
+            self._append(item)  # type: ignore[arg-type]
+            return Key(counter, self.put_time)
+        if (
+            counter < self.strong_limit
+            and type(item) is bytes
+            and not options
+            and len(item) <= SMALL_BYTES  # type: ignore[arg-type]
+        ):
+            self.next = counter + 1
+            self._append(item)  # type: ignore[arg-type]
+            self.strong_upto = counter
+            self.bias -= 1
+            self.hidden += 1
+            moment = self.put_time
+            waiter = Waiter(self._new_future(), self, counter, 1)
+            self._committer.waiters.append(waiter)
+            try:
+                await waiter.future
+            except BaseException:
+                self.take_back(waiter)
+                raise
+            return Key(counter, moment)
+        payload, headers, level = self._prepare(item, **options)
+        size = len(payload) + COLUMN_BYTES
+        while not self._admits(1, size):
+            await self._wait_to_put(1, size)
+        first, moment = self._store([payload], headers, level)
+        if self._putters:
+            self._pass_on_room()
+        if first and level:
+            await self._committed(first, 1, level)
+        return Key(first, moment)
+
+    def put_nowait(self, item: T, **options: Any) -> Key:
+        """Put one record in memory; returns its key at once. `flush_interval` bounds the writing.
+
+        QueueFull if the queue is full or too much waits to be written: nothing was stored.
+        """
+        counter = self.next
+        if (
+            counter < self.put_limit
+            and type(item) is bytes
+            and not options
+            and len(item) <= SMALL_BYTES  # type: ignore[arg-type]
+        ):
+            self.next = counter + 1
+            self._append(item)  # type: ignore[arg-type]
+            return Key(counter, self.put_time)
+        payload, headers, _ = self._prepare(item, **options)
+        if not self._admits(1, len(payload) + COLUMN_BYTES, pressure=False):
+            raise self._full()
+        return Key(*self._store([payload], headers, MEMORY))
+
+    async def put_many(self, items: Iterable[T], *, durability: Durability | None = None) -> Keys:
+        """Put records in one commit, all or nothing; returns their keys, a lazy sequence.
+
+        What holds for `put` holds for all of them together.
+        """
+        payloads, size, item_bytes = self._prepare_many(items)
+        level = self._level_of(durability)
+        if not payloads:
+            return Keys(0, 0, 0)
+        while not self._admits(len(payloads), size):
+            await self._wait_to_put(len(payloads), size)
+        first, moment = self._store(payloads, None, level, size, item_bytes)
+        if self._putters:
+            self._pass_on_room()
+        if first and level:
+            await self._committed(first, len(payloads), level)
+        return Keys(first, len(payloads), moment)
+
+    def submit(self, item: T, **options: Any) -> Receipt:
+        """Put one record without waiting; the receipt has its key and tells its outcome.
+
+        QueueFull if the queue is full: nothing was stored.
+        """
+        payload, headers, level = self._prepare(item, **options)
+        if not self._admits(1, len(payload) + COLUMN_BYTES, pressure=False):
+            raise self._full()
+        first, moment = self._store([payload], headers, level)
+        if not (first and level):
+            return Receipt(Key(first, moment), None, self)
+        return Receipt(Key(first, moment), self._waiter(first, 1, level), self)
+
+    def _prepare(
+        self,
+        item: T,
+        *,
+        durability: Durability | None = None,
+        headers: dict[str, str] | None = None,
+        **unknown: object,
+    ) -> tuple[bytes, bytes | None, int]:
+        if unknown:
+            raise TypeError(
+                f"put takes durability and headers, not {next(iter(unknown))!r}. Nothing was "
+                f"stored."
+            )
+        payload = self.codec.encode(item)
+        if len(payload) > self.options.max_item_bytes:
+            raise too_large(self.name, len(payload), self.options.max_item_bytes)
+        encoded = encode_headers(headers) if headers else None
+        return payload, encoded, self._level_of(durability)
+
+    def _prepare_many(self, items: Iterable[T]) -> tuple[Sequence[bytes], int, int | None]:
+        """Payloads, what they need in a frame, and their length if they all have the same."""
+        payloads = self.codec.encode_many(items)
+        if not payloads:
+            return payloads, 0, None
+        lengths = list(map(len, payloads))
+        count, largest = len(lengths), lengths[0]
+        even = lengths.count(largest) == count
+        if not even:
+            largest = max(lengths)
+        if largest > self.options.max_item_bytes:
+            raise too_large(self.name, largest, self.options.max_item_bytes)
+        size = (largest * count if even else sum(lengths)) + COLUMN_BYTES * count
+        if size > BATCH_BYTES_MAX:
+            raise ItemTooLarge(
+                f"queue {self.name!r}: a put_many of {size} bytes is over the limit of "
+                f"{BATCH_BYTES_MAX}. Nothing was stored. Put fewer records at once."
+            )
+        return payloads, size, largest if even else None
+
+    def _level_of(self, durability: Durability | None) -> int:
+        if durability is None:
+            return self.level
+        try:
+            return LEVELS[durability]
+        except (KeyError, TypeError):
+            raise ValueError(
+                f"durability={durability!r} is none of {', '.join(LEVELS)}. Nothing was stored."
+            ) from None
+
+    def _admits(self, count: int, size: int, *, pressure: bool = True) -> bool:
+        """Whether that many records of together `size` bytes may be put now.
+
+        Raises what fits if they never will, and makes room if the queue drops its oldest.
+        """
+        committer = self._committer
+        committer.require_usable()
+        if self._shutdown:
+            raise QueueClosed(f"queue {self.name!r} takes no more records; it was shut down.")
+        if self.next + count > COUNTER_MAX:
+            raise CounterExhausted(
+                f"queue {self.name!r} has used its last counter. Nothing was stored."
+            )
+        now = time.time_ns()
+        self.look(now)
+        uncounted = len(self.tail) - self.tail_counted
+        if (
+            uncounted >= COUNT_AFTER
+            or self.window <= WINDOW_MIN
+            or committer.is_full(uncounted * (SMALL_BYTES + COLUMN_BYTES) + size)
+        ):
+            committer.waiting_bytes += self.count_tail()
+        if len(self.tail) >= REAP_RECORDS or self.tail_bytes >= REAP_BYTES:
+            committer.reap()
+        if committer.refused is not None and (self.level == MEMORY or not committer.has_room(size)):
+            raise committer.refused
+        options = self.options
+        if not self._fits(count, size):
+            if options.overflow == "fail":
+                raise self._full()
+            if options.overflow == "block":
+                return False
+            if options.overflow == "drop-oldest":
+                self._drop_oldest(count, size)
+                if not self._fits(count, size):
+                    return False
+        if pressure and self._under_pressure():
+            return False
+        return committer.has_room(size)
+
+    def _drop_oldest(self, count: int, size: int) -> None:
+        while not self._fits(count, size) and self.has_ready():
+            record = self.claim_head()
+            self._bytes -= len(record.payload)
+            self.dropped.append(removal_of(record))
+        if self.gap is not None and not self.has_ready():
+            self._committer.request_read(self)
+
+    def _full(self) -> QueueFull:
+        return QueueFull(
+            f"queue {self.name!r} is full ({len(self)} records), or too much waits to be written. "
+            f"Nothing was stored. Take some, or await put."
+        )
+
+    async def _wait_to_put(self, count: int, size: int) -> None:
+        committer = self._committer
+        if not committer.has_room(size):
+            await committer.wait_for_room()
+            return
+        future = committer.loop.create_future()
+        self._putters.append(future)
+        await self._wait_turn(self._putters, future)
+
+    def _store(
+        self,
+        payloads: Sequence[bytes],
+        headers: bytes | None,
+        level: int,
+        size: int = 0,
+        item_bytes: int | None = None,
+    ) -> tuple[int, int]:
+        """Append records that were admitted; returns the first counter and their time.
+
+        The counter is 0 if they are dropped because the queue is full.
+        """
+        now = time.time_ns()
+        if self.options.overflow == "drop-newest" and not self._fits_exactly(payloads):
+            return _DROPPED, now
+        if level == MEMORY:
+            self.first_put(now, len(payloads))
+        moment = self.stamp_put(now)
+        first = self.extend(payloads, strong=level > MEMORY)
+        if headers is not None:
+            self.headers[first] = headers
+            self.tail_bytes += len(headers)
+            self._committer.waiting_bytes += len(headers)
+        committer = self._committer
+        if self.options.max_bytes is not None:
+            self._bytes += sum(map(len, payloads))
+        if size:
+            committer.waiting_bytes += self.count_known(len(payloads), size, item_bytes)
+        elif level > MEMORY or len(payloads[0]) > SMALL_BYTES:
+            committer.waiting_bytes += self.count_tail()
+        self.touch()
+        if self._putters and self._has_room():
+            # One take of many records woke one of us: the next one follows.
+            wake_one(self._putters)
+        if level == MEMORY:
+            if self._takers and not self.strong_upto:
+                wake_one(self._takers)
+            elif self.fast:
+                self._open_puts()
+        return first, moment
+
+    def _open_puts(self) -> None:
+        """Let the next few puts of this turn pass without a look."""
+        if self.strong_upto or self._takers or not self._takes_plain_bytes:
+            return
+        count, options = self.window, self.options
+        if len(self.tail) < options.buffer_size:
+            # The one that fills the buffer must be looked at.
+            count = min(count, options.buffer_size - len(self.tail) - 1)
+        self._append = self.tail.append
+        self.open_puts(min(count, self._room_left()))
+        self._committer.open_window(self)
+
+    @property
+    def _takes_plain_bytes(self) -> bool:
+        """Whether any small bytes may be put without a look at them."""
+        return not self.codec.typed and self.options.max_item_bytes >= SMALL_BYTES
+
+    def _room_left(self) -> int:
+        """How many records may come before a limit must be looked at."""
+        options, room = self.options, WINDOW_MAX
+        if options.maxsize is not None:
+            room = min(room, options.maxsize - self._depth())
+        if options.pressure_high is not None:
+            room = min(room, options.pressure_high - self._depth())
+        return room
+
+    def _waiter(self, first: int, count: int, level: int) -> Waiter:
+        waiter = Waiter(self._committer.loop.create_future(), self, first=first, count=count)
+        self._committer.wait(waiter, level)
+        return waiter
+
+    async def _committed(self, first: int, count: int, level: int) -> None:
+        waiter = self._waiter(first, count, level)
+        if count == 1 and level == self.level:
+            self._open_strong_puts()
+        try:
+            await waiter.future
+        except BaseException:
+            self.take_back(waiter)
+            raise
+
+    def _open_strong_puts(self) -> None:
+        """Let the next few puts of this turn share the frame of this one without a look."""
+        options = self.options
+        if options.max_bytes is not None or self.strong_upto != self.next - 1:
+            return
+        if not self._takes_plain_bytes:
+            return
+        self._append = self.tail.append
+        self.strong_limit = self.next + min(WINDOW_MAX, self._room_left())
+        self._committer.open_window(self)
+
+    def take_back(self, waiter: Waiter) -> bool:
+        """Withdraw what was put if it is not sealed yet; returns whether it was."""
+        if not (waiter.count and waiter.future.cancelled()):
+            return False
+        self._committer.waiting_bytes += self.count_tail()
+        if self.withdraw(waiter.first, waiter.count):
+            waiter.count = 0
+            self.records_went()
+            return True
+        return False
+
+    async def below_pressure(self) -> None:
+        """Return once the queue is not under pressure (at once if it never is)."""
+        while True:
+            self._committer.require_usable()
+            if not self._under_pressure():
+                return
+            future = self._committer.loop.create_future()
+            self._putters.append(future)
+            await self._wait_turn(self._putters, future)
+            # We only looked: whoever waits to put goes on.
+            wake_one(self._putters)

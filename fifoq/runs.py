@@ -1,0 +1,186 @@
+"""Runs: consecutive records with their put times, and what a commit takes of a queue.
+
+Plain values and functions on them; nothing here knows which run stands where.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from store.blocks import records_weight
+
+SAME_TIME_NS: Final = 100_000
+"""Puts and takes that are less apart than this share a time."""
+RECORD_OVERHEAD: Final = 48
+"""What a record in memory needs beside its bytes, about."""
+TIME_RUNS_MAX: Final = 64
+
+TimeRuns = list[tuple[int, int]]
+"""From which counter on which time holds, rising."""
+Removals = list[tuple[int, int, int]]
+"""First and last counter, and their weight."""
+
+
+class Returned(NamedTuple):
+    """A record that goes back to its place in front of the others."""
+
+    counter: int
+    time: int
+    payload: bytes
+    headers: bytes | None = None
+
+
+class Run(NamedTuple):
+    """Consecutive records: the first one's counter, payloads, put times."""
+
+    first: int
+    payloads: Sequence[bytes]
+    times: TimeRuns
+    item_bytes: int | None = None
+    """The length of every payload, if it is the same and known."""
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.payloads)
+
+
+class Claim:
+    """Records that a taker holds until their removal is committed."""
+
+    __slots__ = ("records", "sealed")
+
+    def __init__(self, records: list[Returned]) -> None:
+        self.records = records
+        self.sealed = False
+
+    @property
+    def last(self) -> int:
+        """The highest counter."""
+        return max(record.counter for record in self.records)
+
+
+class Batch:
+    """What one commit holds of a queue."""
+
+    __slots__ = (
+        "acked",
+        "claims",
+        "configuration",
+        "delay_ns",
+        "dropped",
+        "first",
+        "frame_bytes",
+        "headers",
+        "hidden",
+        "leases",
+        "restored",
+        "runs",
+        "shown",
+        "strong_first",
+        "taken",
+        "upto",
+    )
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self.shown = 0
+        """Counters below this are in the hands of takers already."""
+        self.first = self.upto = self.strong_first = 0
+        self.hidden = 0
+        """How many of the records nobody may take before the commit."""
+        self.frame_bytes = 0
+        self.headers: dict[int, bytes] = {}
+        self.taken: list[tuple[int, int, int]] = []
+        self.acked: list[tuple[int, int, int]] = []
+        self.dropped: list[tuple[int, int, int]] = []
+        self.claims: list[Claim] = []
+        self.leases: dict[int, int] = {}
+        self.restored: list[Returned] = []
+        self.configuration: bytes | None = None
+        self.delay_ns = 0
+
+    @property
+    def removes(self) -> bool:
+        return bool(self.taken or self.acked or self.dropped)
+
+    def __bool__(self) -> bool:
+        return bool(self.runs or self.removes or self.leases or self.restored or self.configuration)
+
+
+def removal_of(record: Returned) -> tuple[int, int, int]:
+    counter, _, payload, _ = record
+    return counter, counter, records_weight(len(payload), 1)
+
+
+def before(counter: int, removals: Removals) -> tuple[Removals, Removals]:
+    """Removals of records below a counter, and the others. No range reaches across the tail."""
+    early = [removal for removal in removals if removal[0] < counter]
+    return early, [removal for removal in removals if removal[0] >= counter]
+
+
+def run_bytes(run: Run) -> int:
+    """What a run needs in memory, about."""
+    if run.item_bytes is not None:
+        return (run.item_bytes + RECORD_OVERHEAD) * len(run.payloads)
+    return sum(map(len, run.payloads)) + RECORD_OVERHEAD * len(run.payloads)
+
+
+def part_of(run: Run, start: int, stop: int) -> Run:
+    """The records of a run from counter `start` up to `stop`."""
+    if start == run.first and stop == run.end:
+        return run
+    payloads = run.payloads[start - run.first : stop - run.first]
+    return Run(start, payloads, times_from(run.times, start), run.item_bytes)
+
+
+def times_from(times: TimeRuns, counter: int) -> TimeRuns:
+    """The times that hold from `counter` on."""
+    return times[max(0, index_at(times, counter)) :]
+
+
+def time_runs(run: Run) -> list[tuple[int, int]]:
+    """How many records of a run share which time, as a block wants it."""
+    times, end = run.times, run.end
+    if len(times) == 1:
+        return [(end - run.first, times[0][1])]
+    counted = []
+    for at, (first, time) in enumerate(times):
+        first = max(first, run.first)
+        stop = min(times[at + 1][0], end) if at + 1 < len(times) else end
+        if stop > first:
+            counted.append((stop - first, time))
+    return counted
+
+
+def coarse_times(first: int, times: Sequence[int]) -> TimeRuns:
+    """Put times of consecutive records as few stretches, each with its first record's time."""
+    step = max(SAME_TIME_NS, (times[-1] - times[0]) // TIME_RUNS_MAX)
+    runs, at = [], 0
+    while at < len(times):
+        runs.append((first + at, times[at]))
+        at = bisect_right(times, times[at] + step, at)
+    return runs
+
+
+def index_at(times: TimeRuns, counter: int) -> int:
+    return bisect_right(times, counter, key=_first_of) - 1
+
+
+def _first_of(mark: tuple[int, int]) -> int:
+    return mark[0]
+
+
+def runs_without_holes(first: int, payloads: Sequence[bytes | None], times: TimeRuns) -> list[Run]:
+    runs: list[Run] = []
+    start = 0
+    while start < len(payloads):
+        stop = start
+        while stop < len(payloads) and payloads[stop] is not None:
+            stop += 1
+        if stop > start:
+            part: list[bytes] = payloads[start:stop]  # type: ignore[assignment]
+            runs.append(Run(first + start, part, times_from(times, first + start)))
+        start = stop + 1
+    return runs

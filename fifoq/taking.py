@@ -1,0 +1,254 @@
+"""Taking: how records leave a queue.
+
+A record is claimed in the taker's own step; wake-ups carry nothing. Whoever leaves before its
+removal is sealed into a frame gives it back at once, whoever leaves later with the next frame.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final, TypeVar
+
+from fifoq.errors import QueueClosed, QueueEmpty, SchemaMismatch
+from fifoq.jobs import Waiter
+from fifoq.member import AT_ONCE, Member, wake_one
+from fifoq.options import MEMORY
+from fifoq.runs import Claim, Returned, removal_of
+
+T = TypeVar("T")
+
+TAKE_MANY_MAX: Final = 16384
+"""Records in one `take_many`: one frame must be able to restore them."""
+
+
+class Taking(Member[T]):
+    """The half of a queue that hands records out."""
+
+    __slots__ = ()
+
+    async def take(self, *, timeout: float | None = None) -> T:
+        """Remove the oldest record and return it; its removal is committed by then.
+
+        Waits for one. Cancelled, or after `timeout` seconds (TimeoutError), the record is in the
+        queue at its place. QueueClosed once the queue is closed, or shut down and empty.
+        """
+        head = self.head
+        if head < self.take_limit:
+            self.head = head + 1
+            return self._pop()  # type: ignore[return-value]
+        if timeout is not None:
+            async with asyncio.timeout(timeout):
+                return await self._take()
+        return await self._take()
+
+    async def _take(self) -> T:
+        while not self.looks_ready():
+            await self.wait_to_take()
+        item = self.decoded_head()
+        if self.level == MEMORY:
+            self._take_in_memory()
+        else:
+            await self._commit_removal([self._claim()])
+        return item
+
+    def decoded_head(self) -> T:
+        """The oldest record as an item, before it is claimed: one that does not decode stays."""
+        payload = self.peek_head()
+        assert payload is not None
+        try:
+            return self.codec.decode(payload)
+        except SchemaMismatch:
+            # It stands in everybody's way: the next one who waits is to be told as well.
+            wake_one(self._takers)
+            raise
+
+    def take_nowait(self) -> T:
+        """Remove the oldest record in memory and return it; the removal is written in time.
+
+        QueueEmpty if none is ready.
+        """
+        head = self.head
+        if head < self.take_limit:
+            self.head = head + 1
+            return self._pop()  # type: ignore[return-value]
+        if not self.looks_ready():
+            raise self._not_ready()
+        item = self.decoded_head()
+        self._take_in_memory()
+        return item
+
+    async def take_many(self, count: int, *, max_bytes: int | None = None) -> list[T]:
+        """Remove 1 to `count` records in one commit, more than one only up to `max_bytes`.
+
+        Waits for the first. What holds for `take` holds for all of them together.
+        """
+        records = await self.take_records(count, max_bytes)
+        return self.codec.decode_many([record.payload for record in records])
+
+    async def take_records(self, count: int, max_bytes: int | None = None) -> list[Returned]:
+        """The same as `take_many`, for one who may have to `restore` them."""
+        if count < 1:
+            raise ValueError(f"count={count} is below 1")
+        count = min(count, TAKE_MANY_MAX)
+        while not self.looks_ready():
+            await self.wait_to_take()
+        self.decoded_head()
+        records: list[Returned] = []
+        size = 0
+        while len(records) < count and self.has_ready():
+            if records and not self._decodes_head():
+                break
+            following = len(self.peek_head() or b"")
+            if records and max_bytes is not None and size + following > max_bytes:
+                break
+            records.append(self._claim())
+            size += following
+        if self.level == MEMORY:
+            self.removed += map(removal_of, records)
+            self.touch()
+            self.records_went()
+        else:
+            await self._commit_removal(records)
+        return records
+
+    def _decodes_head(self) -> bool:
+        if not self.codec.typed:
+            return True
+        try:
+            self.codec.decode(self.peek_head() or b"")
+        except SchemaMismatch:
+            # For whoever takes next, and comes to it first.
+            return False
+        return True
+
+    def take_record_nowait(self) -> Returned:
+        """The same as `take_nowait`, for one who may have to `restore` it."""
+        if not self.looks_ready():
+            raise self._not_ready()
+        self.decoded_head()
+        record = self._claim()
+        self.removed.append(removal_of(record))
+        self.touch()
+        self.records_went()
+        return record
+
+    def _not_ready(self) -> QueueEmpty:
+        if self.gap is not None:
+            # Whoever asks again and again must come to what is only on disk.
+            self._committer.request_read(self)
+        return QueueEmpty(f"queue {self.name!r} has nothing that is ready. Await take.")
+
+    async def peek(self) -> T | None:
+        """The oldest record, or None; nothing changes. Waits only if it must be read from disk."""
+        while not self.looks_ready():
+            if self.gap is None:
+                return None
+            await self.wait_to_take()
+        if self._takers:
+            # We only looked: a taker must not sleep through the wake-up that we got.
+            self.records_came()
+        return self.decoded_head()
+
+    def looks_ready(self) -> bool:
+        """Whether there is something to take; raises what fits if there never will be."""
+        committer = self._committer
+        committer.require_usable()
+        now = time.time_ns()
+        self.look(now)
+        if self._shutdown == AT_ONCE:
+            raise QueueClosed(f"queue {self.name!r} was shut down.")
+        if self.delays is not None:
+            self.stamp_take(now)
+        if self.has_ready():
+            if len(self.chunks) < 2 and self.gap is not None and self._trouble is None:
+                committer.request_read(self)
+            return True
+        if self._trouble is not None:
+            trouble, self._trouble = self._trouble, None
+            raise trouble
+        if self._shutdown and not self._depth():
+            raise QueueClosed(f"queue {self.name!r} was shut down and is empty.")
+        if self.gap is not None:
+            # Also for those who do not wait: whoever asks again must find it one day.
+            committer.request_read(self)
+        return False
+
+    async def wait_to_take(self) -> None:
+        committer = self._committer
+        if self.gap is not None and not self.chunks:
+            committer.request_read(self)
+        future = committer.loop.create_future()
+        self._takers.append(future)
+        await self._wait_turn(self._takers, future)
+
+    def _take_in_memory(self) -> bytes:
+        returned = self.returned
+        if returned and (self.head >= self.run_end or returned[0].counter < self.head):
+            record = self.claim_head()
+            self.taken_time = now = time.time_ns()
+            self.note_delay(1, now - record.time)
+            self.removed.append(removal_of(record))
+            payload = record.payload
+        else:
+            self.head += 1
+            payload = self._pop()
+            if not (returned or self._putters) and self.fast and not self.codec.typed:
+                self.open_takes(self.window)
+                self._committer.open_window(self)
+        if self.options.max_bytes is not None:
+            self._bytes -= len(payload)
+        self.touch()
+        self.records_went()
+        return payload
+
+    def _claim(self) -> Returned:
+        record = self.claim_head()
+        self.taken_time = now = time.time_ns()
+        self.note_delay(1, now - record.time)
+        if self.options.max_bytes is not None:
+            self._bytes -= len(record.payload)
+        return record
+
+    async def _commit_removal(self, records: list[Returned]) -> None:
+        """Commit that claimed records are gone; if the caller leaves, they come back."""
+        committer = self._committer
+        claim = Claim(records)
+        self.claims.append(claim)
+        waiter = Waiter(committer.loop.create_future(), self, claim=claim)
+        committer.touch(self, None)
+        committer.wait(waiter, self.level)
+        if self._takers and self.has_ready():
+            wake_one(self._takers)
+        try:
+            await waiter.future
+        except BaseException:
+            self._unclaim(waiter, claim)
+            raise
+        self.records_went()
+
+    def _unclaim(self, waiter: Waiter, claim: Claim) -> None:
+        """The taker leaves: its records go back at once, or with the next frame."""
+        if not claim.sealed:
+            if claim in self.claims:
+                self.claims.remove(claim)
+                for record in claim.records:
+                    self.give_back(record)
+                self.records_came()
+        elif waiter.future.cancelled() or succeeded(waiter.future):
+            # Until they are back nobody takes what is behind them.
+            self.restoring += len(claim.records)
+            if succeeded(waiter.future):
+                self._committer.restore(self, claim)
+
+    async def restore(self, records: list[Returned]) -> None:
+        """Records that were taken reached nobody: they are back at their places on return."""
+        self.restoring += len(records)
+        # First the removal, if it still waits: a frame's removals come after what it restores.
+        await self._next_commit()
+        self.restored += records
+        await self._next_commit()
+
+
+def succeeded(future: asyncio.Future[None]) -> bool:
+    return future.done() and not future.cancelled() and future.exception() is None
