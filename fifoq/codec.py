@@ -38,18 +38,20 @@ class Codec(Generic[T]):
 
     __slots__ = ("_decode", "_encode", "_name", "_type", "schema", "typed")
 
-    def __init__(self, type: type[T] | None, kept: Kept, name: str) -> None:
+    def __init__(self, type: type[T] | None, kept: Kept, name: str, *, empty: bool = False) -> None:
+        """`empty` says that the queue holds nothing that could be of another type."""
         self.typed = type is not None and type is not bytes
         self._type = type
         self._name = name
         self.schema = kept.schema
         if self.typed:
             self.schema = schema_hash(type)
-            if kept.schema is not None and kept.schema != self.schema:
+            if kept.schema not in (None, self.schema) and not empty:
                 raise SchemaMismatch(
-                    f"queue {name!r} holds records of another type (schema {kept.schema}) than "
-                    f"{type!r:.80} (schema {self.schema}). Nothing was changed. Open it with the "
-                    f"type it was made with, or without one for the bytes."
+                    f"queue {name!r} was made for another type (schema {kept.schema}) than "
+                    f"{type!r:.80} (schema {self.schema}) and is not empty. Nothing was changed. "
+                    f"Open it with the type it was made for and drain it, or without one for the "
+                    f"bytes; once it is empty it takes another type."
                 )
             self._encode = msgspec.msgpack.Encoder().encode
             self._decode = msgspec.msgpack.Decoder(cast(Any, type)).decode
@@ -117,9 +119,34 @@ def read_kept(configuration: bytes | None) -> Kept:
 
 
 def schema_hash(type: Any) -> str:
-    """A short hash of what the type looks like as JSON schema."""
-    schema = msgspec.json.encode(msgspec.json.schema(type), order="deterministic")
-    return hashlib.sha256(schema).hexdigest()[:16]
+    """A short hash of what the type looks like as JSON schema; the names of classes do not count.
+
+    TypeError for a type that msgspec cannot describe.
+    """
+    try:
+        (schema,), parts = msgspec.json.schema_components([type], ref_template="{name}")
+    except (TypeError, RuntimeError) as error:
+        raise TypeError(
+            f"type={type!r:.80} is nothing that msgspec can encode and check: {error}. Nothing was "
+            f"changed. Use a msgspec Struct, a dataclass, or builtin types such as dict[str, int]."
+        ) from None
+    numbers = {name: str(number) for number, name in enumerate(parts)}
+    described = [_without_names(part, numbers) for part in (schema, *parts.values())]
+    encoded = msgspec.json.encode(described, order="deterministic")
+    return hashlib.sha256(encoded).hexdigest()[:16]
+
+
+def _without_names(part: Any, numbers: dict[str, str]) -> Any:
+    """The same schema with classes numbered, and without titles and descriptions."""
+    if isinstance(part, dict):
+        return {
+            key: numbers.get(value, value) if key == "$ref" else _without_names(value, numbers)
+            for key, value in part.items()
+            if key not in ("title", "description")
+        }
+    if isinstance(part, list):
+        return [_without_names(entry, numbers) for entry in part]
+    return part
 
 
 def encode_headers(headers: dict[str, str]) -> bytes:

@@ -79,6 +79,20 @@ class Committer(Intake):
             call.fail(error)
         self._calls.clear()
 
+    def close_without_loop(self) -> None:
+        """Let the directory go after the loop ended; nobody can be told anything any more."""
+        if self.closed:
+            return
+        self.closed = True
+        unwritten = sum(len(line.tail) for line in self.lines.values())
+        if unwritten:
+            logger.error("a store's loop ended before %d records were written", unwritten)
+        if self.runner is not None:
+            self.runner.stop()
+            self.runner.join()
+        if self.log is not None:
+            self.log.close()
+
     def stop(self) -> None:
         """Let the writer go. In the child of a fork it is the parent's, as are its descriptors."""
         self.closed = True

@@ -27,8 +27,11 @@ UNSEALED_BYTES_MAX: Final = 32 << 20
 class Intake:
     """The state of a committer, and the half of it that queues see."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, options: StoreOptions) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, options: StoreOptions, path: str = "the store"
+    ) -> None:
         self.loop = loop
+        self.path = path
         self.options = options
         self.thread = threading.get_ident()
         self.log: Log | None = None
@@ -89,12 +92,13 @@ class Intake:
         if self.failure is not None:
             self._raise_failure()
         if self.closed or self.closing:
-            raise QueueClosed("the store is closed. Open it anew.")
+            raise QueueClosed(f"{self.path}: the store is closed. Open it anew.")
         running = asyncio._get_running_loop()
         if running is not self.loop or threading.get_ident() != self.thread:
             raise WrongLoop(
-                "the queue belongs to the thread and event loop that opened it. Nothing was "
-                "changed. Use fifoq.sync for threads, or open it in this loop."
+                f"{self.path}: the queue belongs to the thread and event loop that opened it. "
+                f"Nothing was changed. Use fifoq.sync for threads; from another loop, close it "
+                f"first and open it anew."
             )
 
     def _raise_failure(self) -> None:

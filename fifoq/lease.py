@@ -30,6 +30,19 @@ EXTENDED_SECONDS_MAX: Final = 12 * 3600
 """A lease in an `async with` is extended up to here; a handler that hangs gives its record back."""
 
 
+class Done:
+    """What a call gives that has had its effect: it may be awaited."""
+
+    __slots__ = ()
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield
+
+
+DONE: Final = Done()
+
+
 class Delivery(msgspec.Struct, Generic[T], eq=False):
     """A leased record. `ack` it when it is done, `nack` it to give it back."""
 
@@ -71,13 +84,18 @@ class Delivery(msgspec.Struct, Generic[T], eq=False):
             return True
         return await leases.ack(self)
 
-    def nack(self) -> None:
-        """Give the record back to its place, for another attempt. StaleLease as for `ack`."""
-        self._leases.nack(self)
+    def nack(self) -> Done:
+        """Give the record back to its place, for another attempt, at once. StaleLease as for `ack`.
 
-    def extend(self, seconds: float) -> None:
-        """Let the lease end `seconds` from now. StaleLease if it has ended."""
+        It may be awaited, as `ack` must be, but need not.
+        """
+        self._leases.nack(self)
+        return DONE
+
+    def extend(self, seconds: float) -> Done:
+        """Let the lease end `seconds` from now. StaleLease if it has ended. May be awaited."""
         self._leases.extend(self, seconds)
+        return DONE
 
     def record(self) -> Returned:
         """The record as it goes back to its place."""
@@ -322,10 +340,14 @@ class Leases(Generic[T]):
     def _require_held(self, delivery: Delivery[T]) -> None:
         self._committer.require_usable()
         if self.held.get(delivery._counter) is not delivery:
+            where = (
+                "it is done"
+                if delivery.state == "acked"
+                else "it is back in the queue or with somebody else; lease it again"
+            )
             raise StaleLease(
                 f"queue {self.queue.name!r}: the lease of record {delivery._counter} has ended "
-                f"({delivery.state}). Nothing was changed; the record is back in the queue or with "
-                f"somebody else. Lease it again."
+                f"({delivery.state}). Nothing was changed: {where}."
             )
 
     def _release(self, delivery: Delivery[T]) -> None:

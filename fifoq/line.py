@@ -244,7 +244,9 @@ class Line(Places):
         batch.restored, self.restored = self.restored[:RESTORED_MAX], self.restored[RESTORED_MAX:]
         if puts:
             batch.configuration, self.configuration = self.configuration, None
-        batch.delay_ns, self.delay_ns = self.delay_ns, 0
+        if batch.removes:
+            # Delays are written with removals: those of what is leased wait for its ack.
+            batch.delay_ns, self.delay_ns = self.delay_ns, 0
         self.sealed = batch
         return batch
 

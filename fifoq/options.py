@@ -76,8 +76,8 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
         unknown = [name for name in changes if name not in known]
         if unknown:
             raise TypeError(
-                f"unknown queue option {unknown[0]!r}; there are {', '.join(known)}. "
-                f"Nothing was changed."
+                f"unknown queue option {', '.join(map(repr, unknown))}; there are "
+                f"{', '.join(known)}. Nothing was changed."
             )
         return msgspec.structs.replace(self, **changes)
 

@@ -95,7 +95,8 @@ class Store:
             return queue
         state = await committer.call(lambda log: log.queue(name))
         kept = read_kept(state.configuration)  # type: ignore[attr-defined]
-        codec: Codec[Any] = Codec(type, kept, name)
+        empty = not state.genesis.queue_size  # type: ignore[attr-defined]
+        codec: Codec[Any] = Codec(type, kept, name, empty=empty)
         chosen = QueueOptions().changed({**kept.options, **options})
         await committer.call(lambda log: cover_counters(log, state))  # type: ignore[arg-type]
         if name in self._queues:
@@ -126,8 +127,18 @@ class Store:
         """Make everything durable, leave a clean end, let the directory go. Twice is fine.
 
         Cancelled or timed out, closing goes on in the background; calling it again waits for it.
-        DurabilityError: the store is closed, and what is on disk is known after a reopen.
+        DurabilityError: the store is closed, and what is on disk is known after a reopen. Once its
+        event loop is closed, what was never written is lost: only the directory is let go.
         """
+        if self._committer.closed and self._closing is None:
+            return
+        if self._committer.loop.is_closed():
+            self._committer.close_without_loop()
+            return
+        if self._closing is not None and self._closing.done() and not timeout:
+            # Perhaps in another loop than the one that closed it.
+            self._closing.result()
+            return
         if self._closing is None:
             self._committer.begin_closing()
             self._closing = asyncio.ensure_future(self._close())
@@ -215,7 +226,7 @@ async def _open_store(
     options: StoreOptions,
 ) -> Store:
     loop = asyncio.get_running_loop()
-    committer = Committer(loop, options)
+    committer = Committer(loop, options, path)
 
     def open_the_log(_: object) -> Log:
         return open_log(

@@ -38,8 +38,13 @@ class Taking(Member[T]):
             self.head = head + 1
             return self._pop()  # type: ignore[return-value]
         if timeout is not None:
-            async with asyncio.timeout(timeout):
-                return await self._take()
+            try:
+                async with asyncio.timeout(timeout):
+                    return await self._take()
+            except TimeoutError:
+                raise TimeoutError(
+                    f"queue {self.name!r}: nothing to take in {timeout} s. Nothing was taken."
+                ) from None
         return await self._take()
 
     async def _take(self) -> T:

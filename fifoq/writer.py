@@ -38,6 +38,9 @@ class Runner(Protocol):
     def stop(self) -> None:
         """Take no more jobs. One that hangs is left behind; a thread that is idle ends."""
 
+    def join(self) -> None:
+        """After `stop`: wait for the job that is under way, if there is one."""
+
 
 class Writer:
     """The runner of a live store: a thread."""
@@ -86,6 +89,9 @@ class Writer:
         self._job = None
         if self._go.locked():
             self._go.release()
+
+    def join(self) -> None:
+        self._thread.join()
 
     def _run(self) -> None:
         wait, tell = self._go.acquire, self._end.give

@@ -40,6 +40,9 @@ class InlineRunner:
     def stop(self) -> None:
         self.stopped = True
 
+    def join(self) -> None:
+        assert self.stopped
+
 
 class ManualRunner(InlineRunner):
     """Holds jobs back once it is told to: `hold()`, then `step()` for each job to be run."""
