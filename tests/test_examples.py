@@ -138,7 +138,10 @@ def test_every_number_that_was_printed_before_a_kill_is_left(tmp_path: Path) -> 
         assert process.stdout is not None
         seen = [int(process.stdout.readline()) for _ in range(30)]
         process.kill()
-        seen += map(int, process.communicate(timeout=60)[0].split())
+        # Not `communicate`, which passes by what the line reader has read ahead.
+        seen += map(int, process.stdout.read().split())
+        process.wait(60)
+        process.stdout.close()
         lines = printed_by("what_is_left", tmp_path)
         match = re.fullmatch(r"(\d+) records, the last is (\d+)", lines[0])
         assert match is not None

@@ -38,6 +38,10 @@ def descriptors() -> set[str]:
 
 @contextmanager
 def nothing_left_behind() -> Iterator[None]:
+    for thread in threading.enumerate():
+        # Of a test before this one, whose writer was told to stop and may not have come to it.
+        if thread.name.startswith("fifoq "):
+            thread.join(JOIN_SECONDS)
     threads, before = set(threading.enumerate()), len(descriptors())
     yield
     for thread in set(threading.enumerate()) - threads:
