@@ -62,6 +62,9 @@ class Committer(Intake):
         """Accept no more work and wake everybody who waits for a turn."""
         self.closing = True
         self._give_room()
+        for future in self.closing_waiters:
+            if not future.done():
+                future.set_result(None)
         for line in self.lines.values():
             line.store_closed()
 
@@ -347,7 +350,7 @@ class Committer(Intake):
     def _retry_later(self) -> None:
         if self._dirty and self._flush_timer is None:
             self._flush_seconds = RETRY_SECONDS
-            self._flush_timer = self.loop.call_later(RETRY_SECONDS, self._flush_is_due)
+            self._set_flush_timer(RETRY_SECONDS)
 
     def fail(self, error: FifoqError, waiters: list[Waiter]) -> None:
         """What is on disk is unknown until a reopen: everything stops."""

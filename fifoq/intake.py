@@ -46,6 +46,7 @@ class Intake:
         self.lines: dict[str, Line] = {}
         self.waiting_bytes = 0
         """What waits in the tails of all lines, as far as it was counted."""
+        self.closing_waiters: list[asyncio.Future[None]] = []
         self._room_waiters: list[asyncio.Future[None]] = []
         self._dirty: dict[Line, None] = {}
         self.waiters: list[Waiter] = []
@@ -58,7 +59,7 @@ class Intake:
         self._scheduled = False
         self._windows: dict[Line, None] = {}
         self._flush_timer: asyncio.TimerHandle | None = None
-        self._flush_seconds = 0.0
+        self._flush_seconds = self._flush_at = 0.0
         self._sync_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._last_active = 0.0
@@ -128,20 +129,23 @@ class Intake:
         if seconds is None or self._due:
             return
         if self._flush_timer is None:
-            self._flush_seconds = seconds
-            self._flush_timer = self.loop.call_later(seconds, self._flush_is_due)
+            self._set_flush_timer(seconds)
         elif seconds < self._flush_seconds:
             self._flush_sooner(seconds)
+
+    def _set_flush_timer(self, seconds: float) -> None:
+        self._flush_seconds = seconds
+        self._flush_at = self.loop.time() + seconds
+        self._flush_timer = self.loop.call_later(seconds, self._flush_is_due)
 
     def _flush_sooner(self, seconds: float) -> None:
         """Somebody who can wait longer has set the timer."""
         timer = self._flush_timer
         assert timer is not None
-        self._flush_seconds = seconds
-        due = self.loop.time() + seconds
-        if due < timer.when():
+        # Not `timer.when()`: uvloop has none on a timer that is due at once.
+        if self.loop.time() + seconds < self._flush_at:
             timer.cancel()
-            self._flush_timer = self.loop.call_at(due, self._flush_is_due)
+            self._set_flush_timer(seconds)
 
     def _flush_is_due(self) -> None:
         self._flush_timer = None

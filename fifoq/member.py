@@ -128,6 +128,11 @@ class Member(Line, Generic[T]):
         return self._committer.closed
 
     @property
+    def closing(self) -> bool:
+        """Whether the store is closed or being closed."""
+        return self._committer.closed or self._committer.closing
+
+    @property
     def durability(self) -> Durability:
         return self.options.durability
 

@@ -83,7 +83,7 @@ class Putting(Member[T]):
             return Key(counter, moment)
         payload, headers, level = self._prepare(item, **options)
         size = len(payload) + COLUMN_BYTES
-        while not self._admits(1, size):
+        while not self._admits(1, size, level):
             await self._wait_to_put(1, size)
         first, moment = self._store([payload], headers, level)
         if self._putters:
@@ -108,7 +108,7 @@ class Putting(Member[T]):
             self._append(item)  # type: ignore[arg-type]
             return Key(counter, self.put_time)
         payload, headers, _ = self._prepare(item, **options)
-        if not self._admits(1, len(payload) + COLUMN_BYTES, pressure=False):
+        if not self._admits(1, len(payload) + COLUMN_BYTES, MEMORY, pressure=False):
             raise self._full()
         return Key(*self._store([payload], headers, MEMORY))
 
@@ -121,7 +121,7 @@ class Putting(Member[T]):
         level = self._level_of(durability)
         if not payloads:
             return Keys(0, 0, 0)
-        while not self._admits(len(payloads), size):
+        while not self._admits(len(payloads), size, level):
             await self._wait_to_put(len(payloads), size)
         first, moment = self._store(payloads, None, level, size, item_bytes)
         if self._putters:
@@ -136,7 +136,7 @@ class Putting(Member[T]):
         QueueFull if the queue is full: nothing was stored.
         """
         payload, headers, level = self._prepare(item, **options)
-        if not self._admits(1, len(payload) + COLUMN_BYTES, pressure=False):
+        if not self._admits(1, len(payload) + COLUMN_BYTES, level, pressure=False):
             raise self._full()
         first, moment = self._store([payload], headers, level)
         if not (first and level):
@@ -192,8 +192,8 @@ class Putting(Member[T]):
                 f"durability={durability!r} is none of {', '.join(LEVELS)}. Nothing was stored."
             ) from None
 
-    def _admits(self, count: int, size: int, *, pressure: bool = True) -> bool:
-        """Whether that many records of together `size` bytes may be put now.
+    def _admits(self, count: int, size: int, level: int, *, pressure: bool = True) -> bool:
+        """Whether that many records of together `size` bytes may be put now, at that level.
 
         Raises what fits if they never will, and makes room if the queue drops its oldest.
         """
@@ -216,7 +216,7 @@ class Putting(Member[T]):
             committer.waiting_bytes += self.count_tail()
         if len(self.tail) >= REAP_RECORDS or self.tail_bytes >= REAP_BYTES:
             committer.reap()
-        if committer.refused is not None and (self.level == MEMORY or not committer.has_room(size)):
+        if committer.refused is not None and (level == MEMORY or not committer.has_room(size)):
             raise committer.refused
         options = self.options
         if not self._fits(count, size):

@@ -6,6 +6,7 @@ for the disk waits for one commit that all callers of the store share.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -60,6 +61,8 @@ class Queue(Putting[T], Taking[T]):
         Await it for a Delivery, or use it with `async with`: acked on exit, given back on an
         exception, and extended while the block runs.
         """
+        if seconds is not None and not 0 < seconds < float("inf"):
+            raise ValueError(f"seconds={seconds} is not above 0. Nothing was leased.")
         return Leasing(self, seconds, timeout, auto_extend)
 
     def browse(self, start: int = 1) -> AsyncIterator[Record[T]]:
@@ -94,6 +97,17 @@ class Queue(Putting[T], Taking[T]):
     def watch(self, interval: float = 1.0) -> AsyncIterator[QueueStats]:
         """Snapshots, one every `interval` seconds, until the queue is closed."""
         return watch(self, interval)
+
+    async def until_closed(self, seconds: float) -> None:
+        """Wait that long, or until the store is being closed."""
+        future = self._new_future()
+        timer = self._committer.loop.call_later(seconds, _end, future)
+        self._committer.closing_waiters.append(future)
+        try:
+            await future
+        finally:
+            timer.cancel()
+            self._committer.closing_waiters.remove(future)
 
     def reset_marks(self) -> None:
         """Let the water marks start again from the size of now."""
@@ -156,3 +170,8 @@ class Queue(Putting[T], Taking[T]):
             except QueueClosed:
                 return
             yield item
+
+
+def _end(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +104,8 @@ def _seconds(histogram: Histogram | None, share: float) -> float | None:
 
 async def watch(queue: Queue[Any], interval: float) -> AsyncIterator[QueueStats]:
     """See Queue.watch."""
-    while not queue.closed:
+    if not interval > 0:
+        raise ValueError(f"interval={interval} is not above 0")
+    while not queue.closing:
         yield queue.stats()
-        await asyncio.sleep(interval)
+        await queue.until_closed(interval)

@@ -86,13 +86,8 @@ class Store:
         """
         committer = self._committer
         committer.require_usable()
-        queue = self._queues.get(name)
-        if queue is not None:
-            if type is not None:
-                queue.codec.require(type)
-            if options:
-                queue.configure(**options)
-            return queue
+        if name in self._queues:
+            return self._opened_before(name, type, options)
         state = await committer.call(lambda log: log.queue(name))
         kept = read_kept(state.configuration)  # type: ignore[attr-defined]
         empty = not state.genesis.queue_size  # type: ignore[attr-defined]
@@ -100,7 +95,8 @@ class Store:
         chosen = QueueOptions().changed({**kept.options, **options})
         await committer.call(lambda log: cover_counters(log, state))  # type: ignore[arg-type]
         if name in self._queues:
-            return self._queues[name]
+            # By somebody else, while we waited.
+            return self._opened_before(name, type, options)
         queue = Queue(committer, state, chosen, codec)  # type: ignore[arg-type]
         self._queues[name] = committer.lines[name] = queue
         configuration = codec.configuration(chosen)
@@ -111,6 +107,14 @@ class Store:
             # The oldest records, so that a take that does not wait finds what is there.
             committer.request_read(queue)
             await committer.call(lambda log: None)
+        return queue
+
+    def _opened_before(self, name: str, type: Any, options: dict[str, Any]) -> Queue[Any]:
+        queue = self._queues[name]
+        if type is not None:
+            queue.codec.require(type)
+        if options:
+            queue.configure(**options)
         return queue
 
     def queues(self) -> list[str]:
@@ -275,8 +279,15 @@ def open(
     """
     names = {*STORE_OPTION_NAMES, "recover", "files", "clock", "runner"}
     of_store = {name: options.pop(name) for name in list(options) if name in names}
-    # Wrong options are told before anything is made.
-    QueueOptions().changed(options)
+    # Wrong options are told before anything is made, all at once.
+    wrong: list[str] = []
+    for check in (lambda: QueueOptions().changed(options), lambda: open_store(path, **of_store)):
+        try:
+            check()
+        except ValueError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise ValueError("; ".join(wrong))
     opening = open_store(path, **of_store)
 
     async def open_it() -> Queue[Any]:

@@ -17,8 +17,6 @@ from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 
-STUFF = f"{PATH}/stuff"
-
 
 class SmallDisk(Bench):
     """A disk that somebody else can fill up and empty again."""
@@ -169,6 +167,24 @@ async def test_a_memory_queue_is_free_again_after_anothers_refusal(disk: SmallDi
         disk.empty()
         await store.flush()
         assert await weak.take() == b"fits"
+
+
+async def test_the_level_of_the_call_says_whether_a_full_disk_refuses_it(disk: SmallDisk) -> None:
+    """It was the level of the queue: a sync queue took memory puts without end, and a sync put on
+    a memory queue was refused when there was space again."""
+    big = b"x" * 400_000
+    async with disk.open() as q:
+        disk.fill()
+        q.put_nowait(big)
+        with pytest.raises(DiskFull):
+            await q.flush()
+        with pytest.raises(DiskFull):
+            q.put_nowait(b"small")
+        with pytest.raises(DiskFull):
+            await q.put(b"small", durability="memory")
+        disk.empty()
+        await q.put(b"strong")
+        assert await drained(q) == [big, b"strong"]
 
 
 async def test_records_behind_a_refused_put_can_be_taken(disk: SmallDisk) -> None:

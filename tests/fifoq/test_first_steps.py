@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import uvloop
 
 import fifoq
 
@@ -168,3 +169,76 @@ def test_all_wrong_names_of_options_are_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="'durabilty', 'max_size'"):
         fifoq.open(tmp_path, durabilty="sync", max_size=3)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_queue_in_a_hurry_moves_the_timer_of_another_on_uvloop(tmp_path: Path) -> None:
+    """uvloop's timers that are due at once cannot say when they are due."""
+
+    async def run() -> None:
+        async with fifoq.open_store(tmp_path) as store:
+            a = await store.queue("a", durability="memory", flush_interval=0.0003)
+            b = await store.queue("b", durability="memory", flush_interval=10.0)
+            await b.put(b"x")
+            await a.put(b"x")
+            b.configure(maxsize=5)
+            await store.flush()
+
+    uvloop.run(run())
+
+
+def test_two_who_open_a_queue_at_once_agree_on_its_type(tmp_path: Path) -> None:
+    """The second one got the queue of the first, whatever it had asked for."""
+
+    async def run() -> None:
+        async with fifoq.open_store(tmp_path) as store:
+            first, second = await asyncio.gather(
+                store.queue("q", type=int, maxsize=5),
+                store.queue("q", type=str),
+                return_exceptions=True,
+            )
+            assert isinstance(first, fifoq.Queue)
+            assert isinstance(second, fifoq.SchemaMismatch)
+            again = await store.queue("q", type=int, maxsize=7)
+            assert again is first
+            assert again.options.maxsize == 7
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
+def test_a_lease_of_no_time_is_refused(tmp_path: Path, seconds: float) -> None:
+    async def run() -> None:
+        async with fifoq.open(tmp_path) as q:
+            await q.put(b"a")
+            with pytest.raises(ValueError, match="is not above 0"):
+                await q.lease(seconds=seconds)
+            assert await q.take() == b"a"
+
+    asyncio.run(run())
+
+
+def test_watching_ends_with_the_queue(tmp_path: Path) -> None:
+    """It slept on until its next snapshot was due."""
+
+    async def run() -> None:
+        q = await fifoq.open(tmp_path)
+        seen = []
+
+        async def watch() -> None:
+            async for stats in q.watch(interval=3600):
+                seen.append(stats)
+
+        watching = asyncio.ensure_future(watch())
+        while not seen:
+            await asyncio.sleep(0)
+        await q.close()
+        await asyncio.wait_for(watching, 60)
+        with pytest.raises(ValueError, match="interval=0"):
+            await anext(aiter(q.watch(interval=0)))
+
+    asyncio.run(run())
+
+
+def test_wrong_options_of_queue_and_store_are_told_together(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"buffer_size=0.*segment_bytes=1"):
+        fifoq.open(tmp_path, segment_bytes=1, buffer_size=0)
