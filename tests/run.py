@@ -29,7 +29,10 @@ SECTIONS = ("command", "date", "commit", "tests", "coverage", "jobs", "benchmark
 Figure = int | float | str
 NO_COUNTS = ("seed", "total", "burst")
 """Figures that mean nothing when they are added up."""
-LARGEST_OF_ALL = ("worst", "slowest_seconds", "battery_seconds")
+LARGEST_OF_ALL = (
+    *("worst", "worst_lag_ms", "slowest_seconds", "battery_seconds"),
+    *("memory_growth_bytes", "reopened_growth_bytes", "disk_growth_bytes"),
+)
 
 
 class Tally:
