@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from fifoq.errors import QueueClosed
-from fifoq.intake import Intake
+from fifoq.intake import FRAME_BYTES_MAX, Intake
 from fifoq.jobs import Call, Commit, Job, Read, Waiter, add_batch, as_ours
 from fifoq.line import Line
 from fifoq.options import MEMORY, SYNC
@@ -22,7 +22,6 @@ from store import FifoqError, ForkError, Log
 
 logger = logging.getLogger("fifoq")
 
-FRAME_BYTES_MAX: Final = 56 << 20
 LINES_PER_FRAME_MAX: Final = 8192
 SEAL_SECONDS: Final = 0.05
 """After this much silence the log is sealed, so that readers see the last commit."""
@@ -223,15 +222,21 @@ class Committer(Intake):
         must_sync = False
         for line in list(self._dirty):
             self.waiting_bytes += line.count_tail()
+            size = line.tail_bytes + line.restored_bytes()
             if batches and (
-                draft.size + line.tail_bytes > FRAME_BYTES_MAX
-                or len(batches) >= LINES_PER_FRAME_MAX
+                draft.size + size > FRAME_BYTES_MAX or len(batches) >= LINES_PER_FRAME_MAX
             ):
                 self._due = True
                 break
             del self._dirty[line]
-            batch = line.seal(puts=puts)
+            fits = size <= FRAME_BYTES_MAX or not line.restored
+            batch = line.seal(puts=puts and fits)
+            if puts and line.dirty:
+                # What is restored comes first, and the rest with the next frame.
+                self._dirty[line] = None
+                self._due = True
             self.waiting_bytes -= batch.frame_bytes
+            self.sealed_bytes += batch.frame_bytes
             if batch:
                 must_sync |= add_batch(draft, log, line, batch)
                 batches.append((line, batch))
@@ -242,8 +247,8 @@ class Committer(Intake):
         if self._due:
             # Flushes and those whose line did not fit wait for the next frame.
             sealed = {line for line, _ in batches}
-            self.waiters = [w for w in waiters if w.line not in sealed]
-            waiters = [w for w in waiters if w.line in sealed]
+            self.waiters = [w for w in waiters if w.line not in sealed or _needs_tail(w)]
+            waiters = [w for w in waiters if w.line in sealed and not _needs_tail(w)]
         level, self._level = self._level, (self._level if self._due else MEMORY)
         records = sum(batch.upto - batch.first + 1 for _, batch in batches if batch.upto)
         self._unsynced_records += records
@@ -262,6 +267,8 @@ class Committer(Intake):
 
     def committed(self, job: Commit) -> None:
         """A frame is written, and synced if it was to be."""
+        self.sealed_bytes = 0
+        self._give_room()
         if self.refused is not None and (
             any(batch.runs for _, batch in job.batches) or not any(map(_waits, self._dirty))
         ):
@@ -303,11 +310,15 @@ class Committer(Intake):
     def refuse(self, job: Commit, error: FifoqError) -> None:
         """Nothing of the frame was stored and the log goes on."""
         self.error_count += 1
+        self.sealed_bytes = 0
         had_puts = any(batch.upto for _, batch in job.batches)
         for line, batch in job.batches:
             self.waiting_bytes += batch.frame_bytes
             line.unseal()
             self._dirty[line] = None
+            if batch.restored and not had_puts:
+                line.give_back_early()
+                line.records_came()
         kept = [waiter for waiter in job.waiters if had_puts and not _needs_tail(waiter)]
         for waiter in job.waiters:
             if waiter not in kept:
@@ -336,10 +347,11 @@ class Committer(Intake):
         line = waiter.line
         if line is not None and waiter.count:
             line.withdraw(waiter.first, waiter.count)
+            waiter.count = 0
             line.records_went()
         if line is not None and waiter.claim is not None and waiter.claim in line.claims:
             line.claims.remove(waiter.claim)
-            if waiter.future.cancelled():
+            if waiter.claim.left:
                 line.restoring -= len(waiter.claim.records)
             for record in waiter.claim.records:
                 line.give_back(record)

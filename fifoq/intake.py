@@ -20,6 +20,7 @@ from fifoq.options import MEMORY, SYNC, StoreOptions
 from fifoq.writer import Runner
 from store import FifoqError, ForkError, Log, StoreFailed
 
+FRAME_BYTES_MAX: Final = 56 << 20
 UNSEALED_BYTES_MAX: Final = 32 << 20
 """What may wait to be sealed, with its overhead, before puts wait; as much may be under way."""
 
@@ -46,6 +47,8 @@ class Intake:
         self.lines: dict[str, Line] = {}
         self.waiting_bytes = 0
         """What waits in the tails of all lines, as far as it was counted."""
+        self.sealed_bytes = 0
+        """What is under way."""
         self.closing_waiters: list[asyncio.Future[None]] = []
         self._room_waiters: list[asyncio.Future[None]] = []
         self._dirty: dict[Line, None] = {}
@@ -181,11 +184,15 @@ class Intake:
 
     def has_room(self, size: int) -> bool:
         """Whether `size` bytes more may wait to be written."""
-        return not self.waiting_bytes or not self.is_full(size)
+        return not (self.waiting_bytes or self.sealed_bytes) or not self.is_full(size)
 
     def is_full(self, size: int) -> bool:
-        """Whether `size` bytes more are too many beside what was counted."""
-        return self.waiting_bytes + size > UNSEALED_BYTES_MAX
+        """Whether `size` bytes more are too many beside what was counted.
+
+        What is under way counts as well: refused, it must fit into one frame with what waits.
+        """
+        waiting = self.waiting_bytes + size
+        return waiting > UNSEALED_BYTES_MAX or waiting + self.sealed_bytes > FRAME_BYTES_MAX
 
     async def wait_for_room(self) -> None:
         """Until something of what waits has been handed to the writer."""

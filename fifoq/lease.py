@@ -278,12 +278,16 @@ class Leases(Generic[T]):
         try:
             await waiter.future
         except BaseException:
-            queue.leases.pop(record.counter, None)
+            waiter.future.cancel()
+            if queue.leases.pop(record.counter, None) is None:
+                # It is in a frame already: the next one says that it was no attempt.
+                queue.leases[record.counter] = self._attempts.get(record.counter, 0)
             self._return(record)
             raise
 
     async def ack(self, delivery: Delivery[T]) -> bool:
         if delivery.state == "acked":
+            await self._ack_committed(delivery)
             return False
         self._require_held(delivery)
         queue = self.queue
@@ -310,6 +314,20 @@ class Leases(Generic[T]):
         self._committer.wait(waiter, queue.level)
         await waiter.future
         return True
+
+    async def _ack_committed(self, delivery: Delivery[T]) -> None:
+        """Wait for an ack whose first caller may have left before it was committed."""
+        queue = self.queue
+        if queue.level != MEMORY and not self._committer.closing:
+            waiter = Waiter(self._committer.loop.create_future(), queue, first=delivery._counter)
+            queue.touch()
+            self._committer.wait(waiter, queue.level)
+            await waiter.future
+
+    def forget(self, counter: int) -> None:
+        """The record is taken: how often it was leased is of no interest any more."""
+        if self._attempts:
+            self._attempts.pop(counter, None)
 
     def hand_over(self) -> None:
         """Give what happened since the last commit to the queue's next batch."""

@@ -24,10 +24,12 @@ from typing import Final
 
 from fifoq.places import Places
 from fifoq.runs import (
+    COLUMN_BYTES,
     Batch,
     Returned,
     Run,
     before,
+    first_of,
     index_at,
     part_of,
     removal_of,
@@ -41,6 +43,8 @@ CACHE_BYTES_MAX: Final = 24 << 20
 """What a queue keeps in memory of records that are on disk as well, with their overhead."""
 RESTORED_MAX: Final = 16384
 """Records that one frame restores: each is a block of its own."""
+RESTORED_BYTES_MAX: Final = 4 << 20
+"""And about how many bytes, if there is more than one."""
 
 
 class Line(Places):
@@ -171,7 +175,10 @@ class Line(Places):
         returned = self.returned
         if returned and (self.head >= self.run_end or returned[0].counter < self.head):
             self.bias -= 1
-            return heappop(returned)
+            record = heappop(returned)
+            if self.back_early:
+                self._keep_away(record)
+            return record
         self.close_run()
         counter = self.head
         payload = self.ready.popleft()
@@ -181,6 +188,25 @@ class Line(Places):
         if headers is not None and counter < self.tail_first:
             del self.headers[counter]
         return Returned(counter, time, payload, headers)
+
+    def give_back_early(self) -> None:
+        """The disk is too full to restore records: takers get them all the same."""
+        for record in self.restored:
+            if record.counter not in self.back_early:
+                self.back_early.add(record.counter)
+                self.restoring -= 1
+                self.give_back(record)
+
+    def _keep_away(self, record: Returned) -> None:
+        """A record that was back early is taken: on disk it never came back."""
+        if record.counter in self.back_early:
+            self.back_early.discard(record.counter)
+            self.restored = [other for other in self.restored if other.counter != record.counter]
+
+    def restored_bytes(self) -> int:
+        """What the next batch restores, in bytes of a frame."""
+        count = first_of(self.restored, RESTORED_BYTES_MAX)
+        return sum(len(record.payload) + COLUMN_BYTES for record in self.restored[:count])
 
     def same_time_until(self, limit: int) -> tuple[int, int]:
         """Up to which counter of the run, not over `limit`, records share the head's put time."""
@@ -241,7 +267,8 @@ class Line(Places):
         for claim in batch.claims:
             claim.sealed = True
             batch.taken += map(removal_of, claim.records)
-        batch.restored, self.restored = self.restored[:RESTORED_MAX], self.restored[RESTORED_MAX:]
+        count = min(first_of(self.restored, RESTORED_BYTES_MAX), RESTORED_MAX)
+        batch.restored, self.restored = self.restored[:count], self.restored[count:]
         if puts:
             batch.configuration, self.configuration = self.configuration, None
         if batch.removes:
@@ -292,8 +319,11 @@ class Line(Places):
                 if run.end > batch.shown:
                     self._keep(part_of(run, max(run.first, batch.shown), run.end))
         for record in batch.restored:
-            self.restoring -= 1
-            self.give_back(record)
+            if record.counter in self.back_early:
+                self.back_early.discard(record.counter)
+            else:
+                self.restoring -= 1
+                self.give_back(record)
 
     def _show(self, batch: Batch) -> None:
         if not self.strong_upto:

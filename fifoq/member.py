@@ -16,8 +16,7 @@ from fifoq.histogram import Histogram
 from fifoq.jobs import Waiter
 from fifoq.line import Line
 from fifoq.options import LEVELS, MEMORY, Durability, QueueOptions
-from fifoq.places import COLUMN_BYTES
-from fifoq.runs import Batch, Returned
+from fifoq.runs import COLUMN_BYTES, Batch, Returned
 from store import FifoqError, ItemTooLarge
 from store.state import QueueState
 

@@ -12,10 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 
 from actors import Actor, Context
 from fifoq.committer import Committer
-from store import FifoqError, ForkError, Log
+from store import DiskFull, FifoqError, ForkError, Log, Status
+from store.blocks import DROPPED, records_weight
 
 logger = logging.getLogger("fifoq")
 
@@ -117,6 +120,19 @@ def _tidy(log: Log) -> bool:
     return log.compact()
 
 
+def close_log(shown: dict[str, int], log: Log) -> None:
+    """Close the log, past counters that were shown although nothing has them."""
+    for name, upto in shown.items():
+        if log.status is Status.OPEN and log.queue(name).genesis.next_counter <= upto:
+            draft = log.draft()
+            queue = log.queue(name)
+            draft.put(queue, [b""], first=upto)
+            draft.remove(queue, [(upto, upto, records_weight(0, 1))], reason=DROPPED)
+            with suppress(DiskFull):
+                log.commit(draft, upkeep=False)
+    log.close()
+
+
 async def close(committer: Committer) -> None:
     """Make everything durable, close the log, tell everybody."""
     try:
@@ -127,7 +143,8 @@ async def close(committer: Committer) -> None:
     committer.retire()
     try:
         if not isinstance(committer.failure, ForkError):
-            await committer.finish(Log.close)
+            shown = {name: line.shown_upto for name, line in committer.lines.items()}
+            await committer.finish(partial(close_log, shown))
     except FifoqError as error:
         committer.close_error = committer.close_error or error
     finally:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from fifoq.histogram import Histogram
-from fifoq.runs import SAME_TIME_NS, Batch, Claim, Returned, Run, TimeRuns
+from fifoq.runs import COLUMN_BYTES, SAME_TIME_NS, Batch, Claim, Returned, Run, TimeRuns
 from store import FifoqError
 
 WINDOW_MIN: Final = 4
@@ -18,8 +18,6 @@ WINDOW_MAX: Final = 256
 """Puts or takes that may follow without a look at the clock and the limits."""
 WINDOW_NS: Final = 200_000
 """A window that took longer than this is followed by a smaller one."""
-COLUMN_BYTES: Final = 16
-"""What a record needs in a frame beside its payload, at the most, without optional columns."""
 
 
 class Places:
@@ -27,6 +25,7 @@ class Places:
 
     __slots__ = (
         "acked",
+        "back_early",
         "bias",
         "cached_bytes",
         "chunks",
@@ -63,6 +62,7 @@ class Places:
         "run_item_bytes",
         "run_times",
         "sealed",
+        "shown_upto",
         "strong_first",
         "strong_limit",
         "strong_upto",
@@ -101,6 +101,8 @@ class Places:
         self.tail_item_bytes: int | None = None
         self.withdrawn = False
         self.withdrawn_count = 0
+        self.shown_upto = 0
+        """Highest counter that a receipt showed and that was withdrawn: nobody may get it again."""
         self.hidden = 0
         self.sealed: Batch | None = None
         self.strong_upto = 0
@@ -132,6 +134,8 @@ class Places:
         self.restored: list[Returned] = []
         self.restoring = 0
         """Records that are on their way back to their places; takers wait for them."""
+        self.back_early: set[int] = set()
+        """Of those in `restored`: what takers may have although the disk was too full for it."""
         self.configuration: bytes | None = None
         self.delays: Histogram | None = None
         self.delay_ns = self.delay_total_ns = self.delay_count = 0

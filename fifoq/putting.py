@@ -16,9 +16,9 @@ from fifoq.jobs import Waiter
 from fifoq.keys import Keys
 from fifoq.member import Member, too_large, wake_one
 from fifoq.options import LEVELS, MEMORY, Durability
-from fifoq.places import COLUMN_BYTES, WINDOW_MAX, WINDOW_MIN
+from fifoq.places import WINDOW_MAX, WINDOW_MIN
 from fifoq.receipt import Receipt
-from fifoq.runs import removal_of
+from fifoq.runs import COLUMN_BYTES, removal_of
 from store import CounterExhausted, ItemTooLarge, Key
 from store.keys import COUNTER_MAX
 
@@ -78,6 +78,7 @@ class Putting(Member[T]):
             try:
                 await waiter.future
             except BaseException:
+                waiter.future.cancel()
                 self.take_back(waiter)
                 raise
             return Key(counter, moment)
@@ -218,6 +219,8 @@ class Putting(Member[T]):
             committer.reap()
         if committer.refused is not None and (level == MEMORY or not committer.has_room(size)):
             raise committer.refused
+        if (pressure and self._under_pressure()) or not committer.has_room(size):
+            return False
         options = self.options
         if not self._fits(count, size):
             if options.overflow == "fail":
@@ -228,9 +231,7 @@ class Putting(Member[T]):
                 self._drop_oldest(count, size)
                 if not self._fits(count, size):
                     return False
-        if pressure and self._under_pressure():
-            return False
-        return committer.has_room(size)
+        return True
 
     def _drop_oldest(self, count: int, size: int) -> None:
         while not self._fits(count, size) and self.has_ready():
@@ -334,6 +335,7 @@ class Putting(Member[T]):
         try:
             await waiter.future
         except BaseException:
+            waiter.future.cancel()
             self.take_back(waiter)
             raise
 

@@ -43,7 +43,7 @@ class Receipt:
 
     def outcome(self) -> Outcome:
         """What is known now."""
-        if self._withdrawn:
+        if self._withdrawn or not self.key.counter:
             return "withdrawn"
         if self._waiter is None:
             return "committed"
@@ -59,6 +59,7 @@ class Receipt:
         if self._queue.withdraw(self._waiter.first, self._waiter.count):
             self._waiter.count = 0
             self._withdrawn = True
+            self._queue.shown_upto = max(self._queue.shown_upto, self.key.counter)
             self._waiter.future.cancel()
             self._queue.records_went()
         return self._withdrawn

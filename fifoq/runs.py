@@ -13,6 +13,8 @@ from store.blocks import records_weight
 
 SAME_TIME_NS: Final = 100_000
 """Puts and takes that are less apart than this share a time."""
+COLUMN_BYTES: Final = 16
+"""What a record needs in a frame beside its payload, at the most, without optional columns."""
 RECORD_OVERHEAD: Final = 48
 """What a record in memory needs beside its bytes, about."""
 TIME_RUNS_MAX: Final = 64
@@ -49,11 +51,13 @@ class Run(NamedTuple):
 class Claim:
     """Records that a taker holds until their removal is committed."""
 
-    __slots__ = ("records", "sealed")
+    __slots__ = ("left", "records", "sealed")
 
     def __init__(self, records: list[Returned]) -> None:
         self.records = records
         self.sealed = False
+        self.left = False
+        """The taker left after the seal: the records are on their way back."""
 
     @property
     def last(self) -> int:
@@ -115,9 +119,30 @@ def removal_of(record: Returned) -> tuple[int, int, int]:
 
 
 def before(counter: int, removals: Removals) -> tuple[Removals, Removals]:
-    """Removals of records below a counter, and the others. No range reaches across the tail."""
-    early = [removal for removal in removals if removal[0] < counter]
-    return early, [removal for removal in removals if removal[0] >= counter]
+    """Removals of records below a counter, and the others; a range across it is cut in two."""
+    early: Removals = []
+    late: Removals = []
+    for first, last, weight in removals:
+        if last < counter:
+            early.append((first, last, weight))
+        elif first >= counter:
+            late.append((first, last, weight))
+        else:
+            share = weight * (counter - first) // (last - first + 1)
+            early.append((first, counter - 1, share))
+            late.append((counter, last, weight - share))
+    return early, late
+
+
+def first_of(records: list[Returned], bytes_max: int) -> int:
+    """How many records from the first on have together at most that many bytes; at least one."""
+    count = size = 0
+    for record in records:
+        size += len(record.payload) + COLUMN_BYTES
+        if count and size > bytes_max:
+            break
+        count += 1
+    return count
 
 
 def run_bytes(run: Run) -> int:

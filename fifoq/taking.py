@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from fifoq.errors import QueueClosed, QueueEmpty, SchemaMismatch
 from fifoq.jobs import Waiter
-from fifoq.member import AT_ONCE, Member, wake_one
+from fifoq.member import AT_ONCE, Member, wake_all, wake_one
 from fifoq.options import MEMORY
 from fifoq.runs import Claim, Returned, removal_of
 
@@ -95,6 +95,8 @@ class Taking(Member[T]):
         """The same as `take_many`, for one who may have to `restore` them."""
         if count < 1:
             raise ValueError(f"count={count} is below 1")
+        if max_bytes is not None and not isinstance(max_bytes, int):
+            raise TypeError(f"max_bytes={max_bytes!r} is not a whole number")
         count = min(count, TAKE_MANY_MAX)
         while not self.looks_ready():
             await self.wait_to_take()
@@ -147,7 +149,7 @@ class Taking(Member[T]):
     async def peek(self) -> T | None:
         """The oldest record, or None; nothing changes. Waits only if it must be read from disk."""
         while not self.looks_ready():
-            if self.gap is None:
+            if self.gap is None and not self.restoring:
                 return None
             await self.wait_to_take()
         if self._takers:
@@ -172,12 +174,17 @@ class Taking(Member[T]):
         if self._trouble is not None:
             trouble, self._trouble = self._trouble, None
             raise trouble
-        if self._shutdown and not self._depth():
+        if self._shutdown and not self._depth() and not self._may_come_back():
             raise QueueClosed(f"queue {self.name!r} was shut down and is empty.")
         if self.gap is not None:
             # Also for those who do not wait: whoever asks again must find it one day.
             committer.request_read(self)
         return False
+
+    def _may_come_back(self) -> bool:
+        """Whether a taker that has not ended may still give records back."""
+        sealed = self.sealed is not None and bool(self.sealed.claims)
+        return sealed or bool(self.claims or self.restoring)
 
     async def wait_to_take(self) -> None:
         committer = self._committer
@@ -209,6 +216,7 @@ class Taking(Member[T]):
 
     def _claim(self) -> Returned:
         record = self.claim_head()
+        self.leasing.forget(record.counter)
         self.taken_time = now = time.time_ns()
         self.note_delay(1, now - record.time)
         if self.options.max_bytes is not None:
@@ -228,9 +236,14 @@ class Taking(Member[T]):
         try:
             await waiter.future
         except BaseException:
+            # A coroutine that is closed leaves its future as it was.
+            waiter.future.cancel()
             self._unclaim(waiter, claim)
             raise
         self.records_went()
+        if self._shutdown:
+            # Those who waited for what might come back are to look again.
+            wake_all(self._takers)
 
     def _unclaim(self, waiter: Waiter, claim: Claim) -> None:
         """The taker leaves: its records go back at once, or with the next frame."""
@@ -242,6 +255,7 @@ class Taking(Member[T]):
                 self.records_came()
         elif waiter.future.cancelled() or succeeded(waiter.future):
             # Until they are back nobody takes what is behind them.
+            claim.left = True
             self.restoring += len(claim.records)
             if succeeded(waiter.future):
                 self._committer.restore(self, claim)

@@ -204,7 +204,7 @@ class Log:
     def new_draft(self) -> Draft:
         """The same, for callers that have the turn already."""
         self.require_open()
-        return Draft(self.state, self.clock.wall())
+        return Draft(self.state, max(0, self.clock.wall()))
 
     @_in_turn
     def commit(self, draft: Draft, *, sync: bool = True, upkeep: bool = True) -> int:
