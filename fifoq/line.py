@@ -330,7 +330,7 @@ class Line(Places):
             return
         # Counters that were withdrawn stay out of the size for ever.
         self.bias += batch.hidden
-        if self.strong_upto <= batch.upto:
+        if self.strong_upto <= batch.upto or not self.hidden:
             self.strong_upto = 0
         else:
             # What was put behind the batch is there up to the next one that must wait.

@@ -435,3 +435,19 @@ def test_removals_wait_for_the_puts_of_what_they_remove() -> None:
     assert not line.seal(puts=False)
     line.confirm()
     assert line.seal().taken == [(1, 1, records_weight(1, 1)), (2, 2, records_weight(1, 1))]
+
+
+def test_nothing_is_hidden_behind_a_strong_record_that_was_withdrawn() -> None:
+    """The commit before it showed nothing at all, not even its own records."""
+    line = Line("q", next_counter=1, floor=0, size=0, last_put_time=0)
+    line.stamp_put(1)
+    line.append(b"a", strong=True)
+    line.seal()
+    line.append(b"gone", strong=True)
+    line.append(b"weak", strong=False)
+    line.count_tail()
+    assert line.withdraw(2, 1)
+    line.confirm()
+    for payload in (b"a", b"weak"):
+        assert line.has_ready()
+        assert line.claim_head().payload == payload

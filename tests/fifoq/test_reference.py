@@ -38,6 +38,7 @@ INTERNAL = {
         "take_record_nowait",
         "take_records",
         "touch",
+        "until_closed",
         "use",
         "wait_to_take",
         "withdraw",

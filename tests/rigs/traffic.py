@@ -65,13 +65,15 @@ class Teller:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._events: list[Event] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._encode = msgspec.msgpack.Encoder().encode
 
     def say(self, *event: object) -> None:
-        self._events.append(list(event))
-        if len(self._events) >= EVENTS_MAX:
-            self.send()
+        # Without the lock an event could go into the list that another thread has just sent.
+        with self._lock:
+            self._events.append(list(event))
+            if len(self._events) >= EVENTS_MAX:
+                self.send()
 
     def send(self) -> None:
         with self._lock:
