@@ -384,7 +384,7 @@ def test_runs_of_times_never_go_back_either(state: State, queue: QueueState) -> 
     draft = Draft(state, 100)
     draft.put(queue, [b"a"])
     draft.put(queue, [b"x"] * 5, time_runs=[(2, 90), (1, 120), (2, 110)], item_bytes=1)
-    draft.put(queue, [b"b"])
+    draft.put(queue, [b"b"], time_runs=[(1, 80)])
     assert put_times(draft) == [100, 100, 100, 120, 120, 120, 120]
     applied(draft)
     assert queue.genesis.last_put_time == 120
