@@ -118,9 +118,8 @@ QUEUE_MUTANTS: Final = (
     _mutant(
         "a lease whose caller left stays out",
         "lease",
-        "            queue.leases.pop(record.counter, None)\n            self._return(record)\n"
+        "            self._return(record)\n            raise\n",
         "            raise\n",
-        "            queue.leases.pop(record.counter, None)\n            raise\n",
         SWEEP,
     ),
     _mutant(
@@ -133,8 +132,9 @@ QUEUE_MUTANTS: Final = (
     _mutant(
         "restored records are not shown after their commit",
         "line",
-        "            self.restoring -= 1\n            self.give_back(record)\n",
-        "            self.restoring -= 1\n",
+        "                self.restoring -= 1\n                self.give_back(record)\n"
+        "\n    def _show",
+        "                self.restoring -= 1\n\n    def _show",
         SWEEP,
     ),
     _mutant(
