@@ -46,7 +46,7 @@ async def cancel_as_the_job_ends(bench: Bench, task: asyncio.Task[Any]) -> None:
     """Cancel in the turn in which the committer hears of the job that waits."""
     bench.runner.holds = False
     assert bench.runner.step()
-    asyncio.get_running_loop().call_soon(task.cancel)
+    task.cancel()
     await settle()
 
 
