@@ -198,6 +198,7 @@ class Taking(Member[T]):
         returned = self.returned
         if returned and (self.head >= self.run_end or returned[0].counter < self.head):
             record = self.claim_head()
+            self.leasing.forget(record.counter)
             self.taken_time = now = time.time_ns()
             self.note_delay(1, now - record.time)
             self.removed.append(removal_of(record))
