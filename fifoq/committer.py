@@ -330,6 +330,7 @@ class Committer(Intake):
                     self._refuse_waiter(waiter, error)
         if not had_puts:
             self._retry_later()
+            self._give_room()
             return
         # Removals need no space of their own: try them alone.
         self.waiters = kept + self.waiters
@@ -342,6 +343,8 @@ class Committer(Intake):
             self._job = retry
             self.runner.start(retry.run)
         self._retry_later()
+        # Whoever waits for room is to hear why there is none.
+        self._give_room()
 
     def _refuse_waiter(self, waiter: Waiter, error: FifoqError) -> None:
         line = waiter.line

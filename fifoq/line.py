@@ -175,10 +175,7 @@ class Line(Places):
         returned = self.returned
         if returned and (self.head >= self.run_end or returned[0].counter < self.head):
             self.bias -= 1
-            record = heappop(returned)
-            if self.back_early:
-                self._keep_away(record)
-            return record
+            return heappop(returned)
         self.close_run()
         counter = self.head
         payload = self.ready.popleft()
@@ -196,12 +193,6 @@ class Line(Places):
                 self.back_early.add(record.counter)
                 self.restoring -= 1
                 self.give_back(record)
-
-    def _keep_away(self, record: Returned) -> None:
-        """A record that was back early is taken: on disk it never came back."""
-        if record.counter in self.back_early:
-            self.back_early.discard(record.counter)
-            self.restored = [other for other in self.restored if other.counter != record.counter]
 
     def restored_bytes(self) -> int:
         """What the next batch restores, in bytes of a frame."""
@@ -267,6 +258,8 @@ class Line(Places):
         for claim in batch.claims:
             claim.sealed = True
             batch.taken += map(removal_of, claim.records)
+        if self.back_early:
+            self._seal_away(batch)
         count = min(first_of(self.restored, RESTORED_BYTES_MAX), RESTORED_MAX)
         batch.restored, self.restored = self.restored[:count], self.restored[count:]
         if puts:
@@ -276,6 +269,14 @@ class Line(Places):
             batch.delay_ns, self.delay_ns = self.delay_ns, 0
         self.sealed = batch
         return batch
+
+    def _seal_away(self, batch: Batch) -> None:
+        """What was back early and is removed by this batch need not be restored before."""
+        removed = {first for first, _, _ in (*batch.taken, *batch.acked, *batch.dropped)}
+        away = removed & self.back_early
+        batch.away = [record for record in self.restored if record.counter in away]
+        self.restored = [record for record in self.restored if record.counter not in away]
+        self.back_early -= away
 
     def _seal_removals_of_written(self, batch: Batch) -> None:
         """What waits in the tail can not be removed before it is put."""
@@ -363,7 +364,8 @@ class Line(Places):
         self.acked = batch.acked + self.acked
         self.dropped = batch.dropped + self.dropped
         self.leases = {**batch.leases, **self.leases}
-        self.restored = batch.restored + self.restored
+        self.restored = batch.away + batch.restored + self.restored
+        self.back_early.update(record.counter for record in batch.away)
         self.configuration = self.configuration or batch.configuration
         self.delay_ns += batch.delay_ns
 

@@ -70,6 +70,7 @@ class Batch:
 
     __slots__ = (
         "acked",
+        "away",
         "claims",
         "configuration",
         "delay_ns",
@@ -102,6 +103,8 @@ class Batch:
         self.claims: list[Claim] = []
         self.leases: dict[int, int] = {}
         self.restored: list[Returned] = []
+        self.away: list[Returned] = []
+        """What would have been restored, had it not been taken before."""
         self.configuration: bytes | None = None
         self.delay_ns = 0
 
