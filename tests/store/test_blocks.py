@@ -262,9 +262,3 @@ def test_a_known_length_gives_the_same_bytes_as_one_that_is_looked_for(length: i
     found, _ = encode_records(payloads, queue=0, first=1, time=9)
     assert joined(known) == joined(found)
     assert size == 5 * length
-
-
-def test_a_length_that_cannot_be_true_is_not_believed() -> None:
-    payloads = [b"a", b"bcd"]
-    parts, _ = encode_records(payloads, queue=0, first=1, time=9, item_bytes=1)
-    assert the_records(joined(parts)).payloads() == payloads
