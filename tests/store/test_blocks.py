@@ -262,11 +262,3 @@ def test_a_known_length_gives_the_same_bytes_as_one_that_is_looked_for(length: i
     found, _ = encode_records(payloads, queue=0, first=1, time=9)
     assert joined(known) == joined(found)
     assert size == 5 * length
-
-
-def test_a_length_that_all_payloads_have_may_be_given() -> None:
-    payloads = [b"abc", b"def", b"ghi"]
-    parts, size = encode_records(payloads, queue=0, first=1, time=9, item_bytes=3)
-    assert size == 9
-    assert joined(parts) == joined(encode_records(payloads, queue=0, first=1, time=9)[0])
-    assert the_records(joined(parts)).payloads() == payloads

@@ -391,6 +391,16 @@ def test_runs_of_times_never_go_back_either(state: State, queue: QueueState) -> 
     assert queue.genesis.queue_bytes == 7
 
 
+@pytest.mark.parametrize(("time", "found"), [(90, 100), (120, 120)])
+def test_one_time_for_all_records_never_goes_back(
+    state: State, queue: QueueState, time: int, found: int
+) -> None:
+    draft = Draft(state, 100)
+    draft.put(queue, [b"a"])
+    draft.put(queue, [b"b", b"c"], time_runs=[(2, time)])
+    assert put_times(draft) == [100, found, found]
+
+
 @pytest.mark.parametrize("runs", [[], [(1, 5)], [(3, 5)], [(0, 5), (2, 6)], [(3, 5), (-1, 6)]])
 def test_runs_of_times_for_other_than_the_records_are_refused(
     state: State, queue: QueueState, runs: list[tuple[int, int]]

@@ -492,6 +492,19 @@ def test_a_commit_does_the_upkeep_that_is_due_unless_told_otherwise(log: Log) ->
     assert list(log.state.segments) == [2]
 
 
+def test_a_length_that_is_not_true_stops_the_commit_before_it_is_written(log: Log) -> None:
+    """Of all that a caller tells, this alone is believed; its harm must not reach the file."""
+    log.put("orders", [b"before"])
+    length = log.tail.length
+    draft = log.draft()
+    draft.put(log.queue("orders"), [b"a", b"bcd"], item_bytes=1)
+    with pytest.raises(AssertionError):
+        log.commit(draft)
+    assert log.tail.length == length
+    log.put("orders", [b"behind"])
+    assert payloads(log) == [b"before", b"behind"]
+
+
 def test_the_log_tells_how_long_its_last_sync_took(
     log: Log, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
