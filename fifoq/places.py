@@ -257,6 +257,8 @@ class Places:
             assert self.tail[index] is not None
             self.tail[index] = None
             self.headers.pop(self.tail_first + index, None)
+        # The next strong put must say anew from where on records are hidden.
+        self.strong_limit = 0
         self.withdrawn = True
         self.withdrawn_count += count
         self.hidden -= count
