@@ -21,7 +21,7 @@ from fifoq.writer import Runner
 from store import FifoqError, ForkError, Log, StoreFailed
 
 FRAME_BYTES_MAX: Final = 56 << 20
-UNSEALED_BYTES_MAX: Final = 16 << 20
+UNSEALED_BYTES_MAX: Final = 28 << 20
 """What may wait to be sealed, with its overhead, before puts wait; as much may be under way."""
 
 

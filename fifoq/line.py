@@ -39,7 +39,7 @@ from fifoq.runs import (
 )
 from store.blocks import records_weight
 
-CACHE_BYTES_MAX: Final = 32 << 20
+CACHE_BYTES_MAX: Final = 29 << 20
 """What a queue keeps in memory of records that are on disk as well, with their overhead."""
 RESTORED_MAX: Final = 16384
 """Records that one frame restores: each is a block of its own."""
