@@ -98,6 +98,7 @@ class Putting(Member[T]):
 
         QueueFull if the queue is full or too much waits to be written: nothing was stored.
         """
+        # The same lines as in `put`: a call of its own would cost as much as all of them.
         counter = self.next
         if (
             counter < self.put_limit
