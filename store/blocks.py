@@ -156,6 +156,41 @@ def encode_records(
     return parts, payload_bytes
 
 
+def encode_block(block: RecordBlock, *, queue: int) -> list[Buffer]:
+    """A decoded block, or a slice of one, as parts again; payloads and columns are not copied.
+
+    A whole block gives the bytes that it was decoded from, but for its queue index.
+    """
+    offsets = block.offsets
+    start, end = offsets[0], offsets[-1]
+    if start:
+        offsets = memoryview(array("i", [offset - start for offset in offsets]))
+    parts: list[Buffer] = [b""]
+    _add_view(parts, offsets)
+    width = 0
+    if block.time_differences is not None:
+        width = block.time_differences.itemsize
+        _add_view(parts, block.time_differences)
+    detail = 0
+    for bit in sorted(block.columns):
+        detail |= bit
+        column = block.columns[bit]
+        if isinstance(column, list):
+            _add_bytes(parts, column)
+        else:
+            _add_view(parts, column)
+    _add_view(parts, block.payload[start:end])
+    size = BLOCK_HEADER_BYTES + sum(map(len, parts))
+    parts[0] = _HEADER.pack(
+        block.kind, width, queue, detail, block.count, size, block.first, block.time
+    )
+    return parts
+
+
+def _add_view(parts: list[Buffer], column: memoryview) -> None:
+    parts += [column.cast("B"), _PADS[column.nbytes % 8]]
+
+
 def block_bytes(parts: Sequence[Buffer]) -> int:
     """Size of an encoded block, as its header says it."""
     return int(_HEADER.unpack(parts[0])[5])

@@ -54,8 +54,11 @@ class SpanEntry(msgspec.Struct, array_like=True, gc=False):
     moved: bool
 
 
-class QueueEntry(msgspec.Struct, rename="camel"):
-    """One queue: genesis for people and recovery, then where its records are."""
+class QueueEntry(msgspec.Struct, rename="camel", omit_defaults=True):
+    """One queue: genesis for people and recovery, then where its records are.
+
+    What has a default came later than version 1 of the format and is left out if it says nothing.
+    """
 
     name: str
     genesis: GenesisView
@@ -66,6 +69,7 @@ class QueueEntry(msgspec.Struct, rename="camel"):
     removed: list[tuple[int, int]]
     packed: list[tuple[int, bytes]]
     attempts: list[tuple[int, int]]
+    held: int = 0
 
 
 class StateEntry(msgspec.Struct, array_like=True, gc=False):

@@ -33,6 +33,8 @@ from store.segment import (
 SPACE_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """What a write says when there is no room; from a sync any errno is a failure."""
 PASSING_ERRNOS: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+NO_FILE_ERRNOS: Final = frozenset({errno.EINVAL, errno.ELOOP, errno.EISDIR, errno.ENXIO})
+"""What opening says of a name that is a directory, a link, a pipe or the like."""
 """What the kernel says when it has too little of its own; the next try may go well."""
 QUARANTINE_SUFFIX: Final = ".bad"
 

@@ -6,7 +6,6 @@ the current one. Dropping a draft, or failing to commit it, changes nothing.
 
 from __future__ import annotations
 
-import copy
 import operator
 import struct
 from collections.abc import Sequence
@@ -23,7 +22,9 @@ from store.blocks import (
     RECORDS,
     TAKEN,
     Column,
+    RecordBlock,
     block_bytes,
+    encode_block,
     encode_leases,
     encode_records,
     encode_removed,
@@ -38,7 +39,7 @@ from store.frames import BLOCK_COUNT_MAX, BODY_BYTES_MAX
 from store.genesis import Genesis
 from store.index import SegmentIndex
 from store.keys import COUNTER_MAX
-from store.packing import BITMAP_BYTES, RANGE_JSON, READABLE_RANGES
+from store.packing import BITMAP_BYTES, RANGE_JSON, READABLE_RANGES, put_growth
 from store.ranges import CHUNK_BITS, RangeSet
 from store.state import QueueState, State
 
@@ -55,6 +56,7 @@ GENESIS_GROWTH = 320
 QUEUE_GROWTH = 2300
 """A queue that is new, what is held for every queue included."""
 UNLOGGED_GROWTH = 240
+"""An entry of unlogged removals, and from where on the queue's records are held."""
 RANGE_GROWTH = 128
 LEASE_GROWTH = 48
 STATE_GROWTH = 80
@@ -69,7 +71,7 @@ QUEUE_HELD = GENESIS_GROWTH + UNLOGGED_GROWTH + SPAN_GROWTH + 2 * CHUNK_GROWTH
 
 
 _NOT_A_LIST = (bytes, bytearray, memoryview, str)
-_UNENCODABLE = (TypeError, OverflowError, struct.error)
+UNENCODABLE = (TypeError, OverflowError, struct.error)
 
 
 class Plan:
@@ -81,7 +83,7 @@ class Plan:
         self.queue = queue
         self.index = index
         self.base: Genesis = queue.genesis
-        self.genesis: Genesis = copy.copy(queue.genesis)
+        self.genesis: Genesis = queue.genesis.__copy__()
         self.puts: list[tuple[int, int, int]] = []
         self.removed: RangeSet | None = None
         self.restored: list[int] = []
@@ -247,7 +249,7 @@ class Draft:
             raise CounterExhausted(f"queue {queue.name!r}: counter {last} is over {COUNTER_MAX}")
         time = genesis.last_put_time
         if time_runs is not None:
-            time_runs = _clamped_runs(time_runs, time, count)
+            time_runs = clamped_runs(time_runs, time, count)
             time, last_time = time_runs[0][1], time_runs[-1][1]
         elif times is not None:
             if len(times) != count:
@@ -269,10 +271,38 @@ class Draft:
                 columns=columns,
                 item_bytes=item_bytes,
             )
-        except _UNENCODABLE as error:
+        except UNENCODABLE as error:
             _check_payloads(payloads)
             raise _unencodable(error) from None
         self._add(parts)
+        self._note_put(plan, first, count, payload_bytes, time, last_time)
+        return first
+
+    def put_block(self, queue: QueueState, block: RecordBlock) -> int:
+        """Add the records of a block as they lie in it; returns the counter of the first.
+
+        Payloads, headers and other columns stay; counters and times are new: the next ones, and
+        now. No object is made for each record.
+        """
+        plan = self._plan(queue)
+        first = plan.genesis.next_counter
+        if first + block.count - 1 > COUNTER_MAX:
+            raise CounterExhausted(f"queue {queue.name!r}: no {block.count} counters are left")
+        columns = {bit: column for bit, column in block.columns.items() if bit != COUNTERS}
+        time = max(plan.genesis.last_put_time, self.now)
+        anew = msgspec.structs.replace(
+            block, kind=RECORDS, first=first, time=time, time_differences=None, columns=columns
+        )
+        self._add(encode_block(anew, queue=plan.index))
+        payload_bytes = int(block.offsets[-1] - block.offsets[0])
+        self._note_put(plan, first, block.count, payload_bytes, time, time)
+        return first
+
+    def _note_put(
+        self, plan: Plan, first: int, count: int, payload_bytes: int, time: int, last_time: int
+    ) -> None:
+        genesis = plan.genesis
+        last = first + count - 1
         weight = records_weight(payload_bytes, count)
         plan.puts.append((first, last, weight))
         self.holds_records = True
@@ -282,10 +312,13 @@ class Draft:
         genesis.queue_bytes += payload_bytes
         genesis.total_put_count += count
         genesis.last_put_time = last_time
-        self._effects.append(_Put(queue, first, count, weight, time, last_time))
-        self.growth += _put_growth(first, count, skips=skips)
-        _resize(genesis, count, self.now)
-        return first
+        self._effects.append(_Put(plan.queue, first, count, weight, time, last_time))
+        queue = plan.queue
+        if skips or queue.removed or plan.removed is not None or plan.restored:
+            self.growth += _any_growth(first, count, skips=skips)
+        else:
+            self.growth += put_growth(genesis.queue_size, genesis.floor, first, count)
+        resize(genesis, count, self.now)
 
     def remove(
         self,
@@ -313,7 +346,7 @@ class Draft:
         time = self.now if time is None else time
         try:
             parts = encode_removed(ranges, queue=plan.index, time=time, reason=reason)
-        except _UNENCODABLE as error:
+        except UNENCODABLE as error:
             raise _unencodable(error) from None
         self._add(parts)
         removed = plan.all_removed()
@@ -332,7 +365,7 @@ class Draft:
         # It stops at its limit instead of making the queue's genesis unwritable.
         genesis.total_delay_ns = min(genesis.total_delay_ns + max(delay_ns, 0), COUNTER_MAX)
         genesis.last_take_time = max(genesis.last_take_time, time)
-        _resize(genesis, -count, self.now)
+        resize(genesis, -count, self.now)
         return count
 
     def check_current(self, state: State) -> None:
@@ -443,7 +476,7 @@ class Draft:
                 columns={**(columns or {}), COUNTERS: counters},
                 kind=MOVED,
             )
-        except _UNENCODABLE as error:
+        except UNENCODABLE as error:
             _check_payloads(payloads)
             raise _unencodable(error) from None
         self._add(parts)
@@ -462,7 +495,7 @@ class Draft:
             plan.restored += restored
             plan.genesis.queue_bytes += payload_bytes
             plan.genesis.total_take_count -= len(restored)
-            _resize(plan.genesis, len(restored), self.now)
+            resize(plan.genesis, len(restored), self.now)
 
     def _check_move(
         self,
@@ -501,7 +534,7 @@ class Draft:
         counters, attempts = list(counters), list(attempts)
         try:
             parts = encode_leases(counters, attempts, queue=plan.index, deadline=deadline)
-        except _UNENCODABLE as error:
+        except UNENCODABLE as error:
             raise _unencodable(error) from None
         self._add(parts)
         self._effects.append(_Lease(queue, counters, attempts))
@@ -647,7 +680,7 @@ def _check_payloads(payloads: Sequence[Buffer]) -> None:
             raise TypeError(f"payload {at} is {type(payload).__name__}, not bytes") from None
 
 
-def _resize(genesis: Genesis, change: int, now: int) -> None:
+def resize(genesis: Genesis, change: int, now: int) -> None:
     size = genesis.queue_size + change
     genesis.queue_size = size
     if genesis.high_water_mark is None or size > genesis.high_water_mark:
@@ -656,8 +689,8 @@ def _resize(genesis: Genesis, change: int, now: int) -> None:
         genesis.low_water_mark, genesis.low_water_time = size, now
 
 
-def _put_growth(first: int, count: int, *, skips: bool) -> int:
-    """Of the space to hold, since removals of these records may come in any order."""
+def _any_growth(first: int, count: int, *, skips: bool) -> int:
+    """Of the space to hold for records put into a queue of any state, at the most."""
     chunks = ((first + count - 1) >> CHUNK_BITS) - ((first - 1) >> CHUNK_BITS) + skips
     packed = min(RECORD_GROWTH * count, 2 * BITMAP_BYTES * (chunks + 1))
     return packed + RANGE_JSON * min(count, READABLE_RANGES) + CHUNK_GROWTH * chunks
@@ -673,7 +706,7 @@ def _clamped(times: Sequence[int], floor: int) -> Sequence[int]:
     return clamped
 
 
-def _clamped_runs(
+def clamped_runs(
     runs: Sequence[tuple[int, int]], floor: int, count: int
 ) -> Sequence[tuple[int, int]]:
     if len(runs) == 1 and runs[0][0] == count:

@@ -162,15 +162,20 @@ def encode_frame(
     check: Check,
     seed: int,
     offset: int,
+    expected_bytes: int | None = None,
 ) -> tuple[bytearray, int]:
     """Assemble one frame for `offset` of the segment with that seed.
 
-    Returns the bytes and the body checksum, which the next frame carries as `previous`.
+    Returns the bytes and the body checksum, which the next frame carries as `previous`. TypeError
+    if the body has other than `expected_bytes`: a part is not as long as its block says.
     """
     # One copy of everything: header and checksum are written into their places afterwards.
     frame = _EMPTY.join((_NO_HEADER, *parts, genesis, _NO_TRAILER))
     body_end = len(frame) - TRAILER_BYTES
     body_bytes = body_end - FRAME_HEADER_BYTES
+    if expected_bytes is not None and body_bytes != expected_bytes:
+        raise TypeError(f"a body of {expected_bytes} bytes has {body_bytes}")
+    frame += _PADS[-(body_bytes + TRAILER_BYTES) % ALIGNMENT]
     head = _HEAD.pack(
         FRAME_MAGIC,
         body_bytes,
@@ -182,11 +187,9 @@ def encode_frame(
         len(genesis),
     )
     header_checksum = check(head, place_seed(check, seed, offset))
-    with memoryview(frame) as view, view[FRAME_HEADER_BYTES:body_end] as body:
-        body_checksum = check(body, header_checksum)
+    body_checksum = check(memoryview(frame)[FRAME_HEADER_BYTES:body_end], header_checksum)
     _HEADER_AND_CHECKSUM.pack_into(frame, 0, head, header_checksum)
     _U32.pack_into(frame, body_end, body_checksum)
-    frame += _PADS[-(body_bytes + TRAILER_BYTES) % ALIGNMENT]
     return frame, body_checksum
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -52,6 +52,10 @@ class Genesis(msgspec.Struct, array_like=True, gc=False):
     floor: int = 0
     reserved_upto: int = 0
     configuration: bytes | None = None
+
+    if TYPE_CHECKING:
+
+        def __copy__(self) -> Genesis: ...
 
 
 class GenesisView(msgspec.Struct, rename="camel", frozen=True):

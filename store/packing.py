@@ -97,6 +97,21 @@ def _little(numbers: array[int]) -> array[int]:
     return numbers
 
 
+def put_growth(live: int, floor: int, following: int, count: int) -> int:
+    """By how much `json_bytes_max` of a queue without removed ranges grows with `count` puts.
+
+    The queue has `live` records between its floor and the `following` counter.
+    """
+    start = (floor + 1) >> CHUNK_BITS
+    chunks = (following >> CHUNK_BITS) - start + 1
+    more = ((following + count) >> CHUNK_BITS) - start + 1
+    if more == chunks and live >= READABLE_RANGES and RUN_BYTES * live >= BITMAP_BYTES * chunks:
+        # A bitmap of the chunk is counted already.
+        return 0
+    after = _bytes_max(live + count, more)
+    return after - _bytes_max(live, chunks) if live else after
+
+
 def json_bytes_max(removed: RangeSet, live: int, floor: int, following: int) -> int:
     """What the packed set can need in JSON, now or after any further removals.
 
@@ -111,6 +126,10 @@ def json_bytes_max(removed: RangeSet, live: int, floor: int, following: int) -> 
             for first, last in removed.slice(start, stop):
                 # Chunks that lie wholly inside.
                 chunks -= ((last + 1) >> CHUNK_BITS) - ((first - 1) >> CHUNK_BITS) - 1
+    return _bytes_max(live, chunks)
+
+
+def _bytes_max(live: int, chunks: int) -> int:
     readable = RANGE_JSON * min(READABLE_RANGES, live + 1)
     packed = min(BITMAP_BYTES * chunks, RUN_BYTES * (live + chunks))
     return readable + RANGE_JSON * (chunks + 1) + PIECE_JSON * chunks + packed * 4 // 3

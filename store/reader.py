@@ -14,10 +14,18 @@ from typing import Final
 from store.blocks import RecordBlock
 from store.cache import SegmentCache
 from store.directory import Directory, access_error, path_text, sync_file
-from store.errors import CorruptionError, DamageError, FormatError, RangeGone, StoreClosed
+from store.errors import (
+    AccessError,
+    CorruptionError,
+    DamageError,
+    FormatError,
+    RangeGone,
+    StoreClosed,
+)
 from store.files import Clock, Files
 from store.frames import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader
 from store.genesis import Genesis, check_name
+from store.index import QueueIndex
 from store.keys import COUNTER_MAX, Key
 from store.lookup import Lookup
 from store.osfiles import OsFiles, SystemClock
@@ -69,7 +77,7 @@ class Reader:
             raise access_error(path, error) from error
         try:
             self._load()
-            if self._waiting_since is not None:
+            if self.waiting:
                 self._clock.sleep(UNWITNESSED_SECONDS)
                 self.refresh()
             self.refresh()
@@ -173,6 +181,48 @@ class Reader:
             except OSError as error:
                 raise access_error(self.path, error) from error
 
+    def frames(self, number: int) -> Iterator[Frame]:
+        """The committed frames of one segment, as of the last refresh, in order.
+
+        Damage that was set aside is passed over; CorruptionError where other damage is reached.
+        AccessError if the segment is not there: it was reclaimed, or never was.
+        """
+        self._require_open()
+        path = f"{self.path}/{segment_name(number)}"
+        place = self.state.segments.get(number)
+        end = place.length if place is not None else 0
+        skip = [(start, end) for n, start, end in self.state.damage if n == number]
+        try:
+            with self.directory.reading(segment_name(number)) as handle:
+                file = SegmentFile(self._files, handle, number, self.store_id)
+                yield from file.frames(SEGMENT_HEADER_BYTES, end, skip=skip)
+        except DamageError as error:
+            raise CorruptionError(path, error.offset, error.reason) from None
+        except FileNotFoundError as error:
+            raise AccessError(
+                f"{path}: the segment is not there; if it ever was, the owner has reclaimed it. "
+                f"Nothing was changed. Refresh, and read one that is there."
+            ) from error
+        except OSError as error:
+            raise access_error(path, error) from error
+
+    def entries(self, name: str, segment: int) -> QueueIndex | None:
+        """Where in a segment the queue's records start, one entry for about 4 KiB.
+
+        None if there is no such place any more: `blocks` finds where the records went.
+        """
+        self._require_open()
+        assert self._cache is not None
+        if segment not in self.state.segments:
+            return None
+        try:
+            _, index = self._cache.open(segment)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise access_error(self.path, error) from error
+        return index.queues.get(name)
+
     def _queue(self, name: str) -> QueueState:
         self._require_open()
         queue = self.state.queues.get(name)
@@ -201,6 +251,11 @@ class Reader:
             raise StoreClosed(f"{self.path}: the reader is closed. Open another one.")
 
     # Moving on.
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something lay at the tail, at the last refresh, that nothing witnesses yet."""
+        return self._waiting_since is not None
 
     def refresh(self) -> bool:
         """Apply what has been committed since; returns whether there was anything."""

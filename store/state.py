@@ -25,6 +25,7 @@ from store.checkpoint import (
     UnloggedEntry,
 )
 from store.genesis import Genesis, GenesisView
+from store.options import Retention
 from store.packing import json_bytes_max, pack
 from store.ranges import RangeSet
 
@@ -116,10 +117,12 @@ class QueueState:
         "configuration_segment",
         "genesis",
         "genesis_segment",
+        "held",
         "name",
         "removed",
         "reserved_durable",
         "retained",
+        "retention",
         "spans",
     )
 
@@ -134,6 +137,10 @@ class QueueState:
         self.attempts: dict[int, int] = {}
         self.reserved_durable = 0
         self.retained = False
+        self.retention: Retention | None = None
+        """The limits of that, if they are not those of the options."""
+        self.held = 0
+        """Removed records from this counter on are kept for consumers; 0 if none are."""
 
     def is_live(self, counter: int) -> bool:
         genesis = self.genesis
@@ -185,6 +192,7 @@ class QueueState:
             removed=removed,
             packed=packed,
             attempts=sorted(self.attempts.items()),
+            held=self.held,
         )
 
     @classmethod
@@ -195,6 +203,7 @@ class QueueState:
         queue.genesis_segment = entry.genesis_segment
         queue.configuration_segment = entry.configuration_segment
         queue.retained = entry.retained
+        queue.held = entry.held
         queue.spans = entry.spans
         queue.removed = RangeSet(entry.removed)
         queue.attempts = dict(entry.attempts)
@@ -234,7 +243,8 @@ class State:
     ) -> None:
         """Records first, first + 1, … were appended to `segment`, the last put at `last_time`."""
         last = first + count - 1
-        self.skip_counters(queue, first - 1)
+        if first > queue.genesis.next_counter:
+            self.skip_counters(queue, first - 1)
         queue.genesis.next_counter = last + 1
         spans = queue.spans
         place = self.segments[segment]

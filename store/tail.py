@@ -87,7 +87,9 @@ class Tail:
         files, handle = self.file.files, self.file.handle
         self.dirty = True
         try:
-            write_all(files, handle, frame, offset)
+            count = files.pwrite(handle, frame, offset)
+            if count < len(frame):
+                write_all(files, handle, memoryview(frame)[count:], offset + count)
         except OSError as error:
             if error.errno not in SPACE_ERRNOS and error.errno not in PASSING_ERRNOS:
                 raise
@@ -101,9 +103,13 @@ class Tail:
                 f"{self.name}: no space for a frame of {len(frame)} bytes at byte "
                 f"{offset}. Nothing of it was stored. Takes and acks still work; free some space."
             ) from error
-        self.length = offset + len(frame)
-        self.filled = max(self.filled, self.length)
-        logger.debug("write segment=%d offset=%d bytes=%d", self.file.number, offset, len(frame))
+        self.length = length = offset + len(frame)
+        if length > self.filled:
+            self.filled = length
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug(
+                "write segment=%d offset=%d bytes=%d", self.file.number, offset, len(frame)
+            )
         return offset
 
     def _cut_back(self, offset: int) -> None:
@@ -121,7 +127,11 @@ class Tail:
     def sync(self) -> None:
         """Make everything appended so far durable. DurabilityError if that fails."""
         if self.dirty:
-            sync_file(self.file.files, self.file.handle, self.name)
+            file = self.file
+            try:
+                file.files.datasync(file.handle)
+            except OSError as error:
+                raise sync_error(self.name, error) from error
             self.dirty = False
 
     def trim(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from store import keeping
 from store.blocks import COUNTERS, Column, RecordBlock
 from store.checkpoint import Checkpoint, encode_checkpoint, removed_bytes
 from store.checksum import CRC32C
@@ -40,8 +41,8 @@ _NANOSECONDS: Final = 1_000_000_000
 # Rotation.
 
 
-def rotation_due(log: Log, size: int) -> bool:
-    """Whether a frame of `size` bytes belongs into a new segment."""
+def rotation_due(log: Log, size: int, now: int) -> bool:
+    """Whether a frame of `size` bytes, begun at `now`, belongs into a new segment."""
     tail, options = log.tail, log.options
     if tail.closed:
         return True
@@ -51,7 +52,7 @@ def rotation_due(log: Log, size: int) -> bool:
     return (
         tail.length + size > options.segment_bytes
         or place.record_count >= options.segment_records
-        or log.clock.wall() - place.created_at > options.segment_seconds * _NANOSECONDS
+        or now - place.created_at > options.segment_seconds * _NANOSECONDS
     )
 
 
@@ -233,10 +234,8 @@ def housework_due(log: Log) -> bool:
 
 def keep_house(log: Log) -> None:
     """Reclaim what is dead and write a checkpoint if that, or the interval, asks for one."""
-    retained = _retained(log)
-    dead = [n for n in log.state.emptied if n not in retained and _reclaimable(log, n)]
+    dead = keeping.unneeded(log)
     log.state.emptied.clear()
-    dead += _expired(log, retained)
     rest = _forget_dead(log, dead)
     if log.doomed or housework_due(log):
         # First what needs no space, since it gives some.
@@ -259,53 +258,23 @@ def keep_house(log: Log) -> None:
         raise failure
 
 
+def look_over(log: Log, queue: QueueState) -> None:
+    """The queue wants less kept, perhaps: the next upkeep is to look at its segments."""
+    segments = log.state.segments
+    free = {span.segment for span in queue.spans if not segments[span.segment].live_count}
+    log.state.emptied.update(free - {log.tail.file.number})
+
+
 def _forget_dead(log: Log, numbers: list[int]) -> list[int]:
     """Let go of the segments that nothing needs; returns the others."""
     rest = []
-    for number in sorted(numbers):
+    for number in numbers:
         if log.state.segments[number].dead:
             log.state.forget_segment(number)
             log.doomed.append(number)
         else:
             rest.append(number)
     return rest
-
-
-def _reclaimable(log: Log, number: int) -> bool:
-    segment = log.state.segments.get(number)
-    return segment is not None and number != log.tail.file.number and not segment.live_count
-
-
-def _retained(log: Log) -> set[int]:
-    """Segments with records, live or not, of a queue that wants them kept."""
-    return {
-        span.segment
-        for queue in log.state.queues.values()
-        if queue.retained
-        for span in queue.spans
-    }
-
-
-def _expired(log: Log, retained: set[int]) -> list[int]:
-    """Retained segments without a live record that a limit of the retention lets go."""
-    limits = log.options.retention
-    kept = sorted(number for number in retained if _reclaimable(log, number))
-    size = sum(log.state.segments[number].length for number in kept)
-    now = log.clock.wall()
-    expired: list[int] = []
-    for number in kept:
-        segment = log.state.segments[number]
-        left = len(kept) - len(expired)
-        too_old = (
-            limits.max_age is not None and now - segment.last_time > limits.max_age * _NANOSECONDS
-        )
-        too_large = limits.max_bytes is not None and size > limits.max_bytes
-        too_many = limits.max_segments is not None and left > limits.max_segments
-        if left <= limits.min_segments or not (too_old or too_large or too_many):
-            break
-        expired.append(number)
-        size -= segment.length
-    return expired
 
 
 def _carry_meta(log: Log, number: int) -> None:
@@ -346,6 +315,8 @@ def compact(log: Log, max_bytes: int) -> bool:
     """One bounded step; returns whether a sparse segment is left."""
     # What a queue no longer retains is dead although nobody emptied it; the next commit reclaims.
     log.state.emptied.update(n for n, segment in log.state.segments.items() if segment.dead)
+    if _sparsest(log) is None or not keeping.may_reclaim(log):
+        return False
     number = _sparsest(log)
     if number is None:
         return False
@@ -364,7 +335,7 @@ def compact(log: Log, max_bytes: int) -> bool:
 
 
 def _sparsest(log: Log) -> int | None:
-    excluded = _retained(log) | log.spoiled | {log.tail.file.number}
+    excluded = keeping.kept_segments(log) | log.spoiled | {log.tail.file.number}
     candidates = [
         segment
         for number, segment in log.state.segments.items()

@@ -28,6 +28,8 @@ FULL_DISK: Final = "tests/store/test_full_disk.py"
 DRAFT: Final = "tests/store/test_draft.py"
 PACKING: Final = "tests/store/test_packing.py"
 LOG: Final = "tests/store/test_log.py"
+PLAIN_PUTS: Final = "tests/store/test_plain.py"
+KEEPING: Final = "tests/store/test_keeping.py"
 
 BATTERY: Final = (
     HOLES,
@@ -39,6 +41,7 @@ BATTERY: Final = (
     INDEX,
     LOOKUP,
     FULL_DISK,
+    PLAIN_PUTS,
     _SAMPLES,
     STATE,
 )
@@ -85,9 +88,8 @@ COMMITS: Final = (
     Mutant(
         "a sync is believed to have happened",
         "tail",
-        "            sync_file(self.file.files, self.file.handle, self.name)\n"
-        "            self.dirty = False\n",
-        "            self.dirty = False\n",
+        "                file.files.datasync(file.handle)\n",
+        "                pass\n",
         (CUTS,),
     ),
     Mutant(
@@ -107,25 +109,25 @@ COMMITS: Final = (
     Mutant(
         "the state is changed before the frame is written",
         "log",
-        "        offset = self._write(frame)\n",
+        "        offset = self.write(frame)\n",
         "        number = self.tail.file.number\n"
         "        draft.apply(number, self.tail.length, self.cache.tail_index(number))\n"
         "        draft._effects.clear()\n"
-        "        offset = self._write(frame)\n",
+        "        offset = self.write(frame)\n",
         (ERRORS,),
     ),
     Mutant(
         "a refused frame keeps its sequence",
         "log",
-        "        offset = self._write(frame)\n",
-        "        self.sequence = sequence\n        offset = self._write(frame)\n",
+        "        offset = self.write(frame)\n",
+        "        self.sequence += 1\n        offset = self.write(frame)\n",
         (HOLES,),
     ),
     Mutant(
         "a refused frame stays in the chain",
         "log",
-        "        offset = self._write(frame)\n",
-        "        self.checksum = checksum\n        offset = self._write(frame)\n",
+        "        offset = self.write(frame)\n",
+        "        self.checksum = checksum\n        offset = self.write(frame)\n",
         (HOLES,),
     ),
     Mutant(
@@ -213,8 +215,8 @@ FAILURES: Final = (
     Mutant(
         "the log goes on although file and state differ",
         "log",
-        "        offset = self._write(frame)\n",
-        "        offset = self._write(frame)\n        self.status = status\n",
+        "        offset = self.write(frame)\n",
+        "        offset = self.write(frame)\n        self.status = status\n",
         (HOLES,),
     ),
     Mutant(
@@ -290,7 +292,7 @@ SPACE: Final = (
     Mutant(
         "no room is held for removals in any order",
         "log",
-        "                self._hold_for(draft.growth)\n",
+        "                self._hold_for(max(draft.growth, 1))\n",
         "                pass\n",
         (FULL_DISK,),
     ),
@@ -1037,8 +1039,121 @@ READING: Final = (
     ),
 )
 
+PLAIN: Final = (
+    Mutant(
+        "a plain put returns without its sync",
+        "plain",
+        "    if sync:\n        log.sync_tail()\n",
+        "",
+        (CUTS,),
+    ),
+    Mutant(
+        "a plain put shows counters that nothing durable covers",
+        "plain",
+        "        or not (sync or last <= queue.reserved_durable)\n",
+        "",
+        (CHAINS,),
+    ),
+    Mutant(
+        "a plain put goes back to counters that were given out",
+        "plain",
+        "        first != genesis.next_counter\n        or not",
+        "        not",
+        (PLAIN_PUTS,),
+    ),
+    Mutant(
+        "a plain put lets times go back",
+        "plain",
+        " or time_runs[0][1] < time:",
+        ":",
+        (PLAIN_PUTS,),
+    ),
+    Mutant(
+        "a plain put holds no room for its removal",
+        "plain",
+        "    log.needed += put.growth\n",
+        "",
+        (PLAIN_PUTS, FULL_DISK),
+    ),
+    Mutant(
+        "a plain put never starts another segment",
+        "plain",
+        "        or rotation_due(log, size, now)\n",
+        "",
+        (PLAIN_PUTS,),
+    ),
+    Mutant(
+        "a plain put changes the state before it is written",
+        "plain",
+        "    offset = log.write(put.frame)\n",
+        "    log.state.set_genesis(put.queue, put.genesis, log.tail.file.number)\n"
+        "    offset = log.write(put.frame)\n",
+        (ERRORS,),
+    ),
+    Mutant(
+        "the log goes on although a plain put's state could not follow",
+        "plain",
+        "    offset = log.write(put.frame)\n",
+        "    offset = log.write(put.frame)\n    log.status = status\n",
+        (HOLES,),
+    ),
+    Mutant(
+        "a plain put is not in the index",
+        "plain",
+        "        index.note(queue.name, RECORDS, first, first + count - 1, time, offset)\n",
+        "        pass\n",
+        (PLAIN_PUTS,),
+    ),
+)
+
+KEEPS: Final = (
+    Mutant(
+        "what is held is reclaimed all the same",
+        "keeping",
+        "        if queue.held:\n",
+        "        if False:\n",
+        (KEEPING,),
+    ),
+    Mutant(
+        "who holds records is not asked before they go",
+        "keeping",
+        "    return log.before_reclaim is None or log.before_reclaim()\n",
+        "    return True\n",
+        (KEEPING,),
+    ),
+    Mutant(
+        "records go although nobody knows who holds them",
+        "keeping",
+        "    if not free or not may_reclaim(log):\n",
+        "    if not (may_reclaim(log) or free):\n",
+        (KEEPING,),
+    ),
+    Mutant(
+        "what is held is forgotten by a checkpoint",
+        "state",
+        "            held=self.held,\n",
+        "",
+        (KEEPING,),
+    ),
+    Mutant(
+        "what a hold lets go is never looked at again",
+        "log",
+        "        if before and not 0 < queue.held <= before:\n",
+        "        if False:\n",
+        (KEEPING,),
+    ),
+    Mutant(
+        "a queue's own limits do not count",
+        "keeping",
+        "    limits = queue.retention or log.options.retention\n",
+        "    limits = log.options.retention\n",
+        (KEEPING,),
+    ),
+)
+
 MUTANTS: Final = (
     *COMMITS,
+    *PLAIN,
     *FAILURES,
     *SPACE,
     *FILES,
@@ -1047,4 +1162,5 @@ MUTANTS: Final = (
     *FORMAT,
     *STATES,
     *READING,
+    *KEEPS,
 )

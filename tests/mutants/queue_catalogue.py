@@ -12,6 +12,9 @@ SWEEP: Final = f"{CANCELLATION}::test_whoever_leaves_at_any_moment_harms_nobody"
 WAKING: Final = f"{CANCELLATION}::test_takers_that_are_woken_and_then_leave_pass_their_turn_on"
 LEASE: Final = "tests/fifoq/test_lease.py"
 LINE: Final = "tests/fifoq/test_line.py"
+REMOVE: Final = "tests/fifoq/test_remove_upto.py"
+HOLDING: Final = "tests/fifoq/test_holding.py"
+CONSUMERS: Final = "tests/fifoq/test_consumers.py"
 
 QUEUE_BATTERY: Final = (FAULTS, CANCELLATION)
 """Everything that is tried after a mutant's own killers."""
@@ -173,5 +176,76 @@ QUEUE_MUTANTS: Final = (
         "            opening.add_done_callback(self._give_up)\n",
         "",
         f"{CANCELLATION}::test_an_opening_that_is_cancelled_leaves_the_store_to_others",
+    ),
+    _mutant(
+        "removing up to a counter returns before its commit",
+        "removing",
+        "        self._committer.wait(waiter, self.level)\n        await waiter.future\n",
+        "        self._committer.wait(waiter, self.level)\n",
+        REMOVE,
+    ),
+    _mutant(
+        "removing again does not wait for what was left behind",
+        "removing",
+        "        if not total and (self.dirty or self.sealed is not None):\n",
+        "        if False:\n",
+        REMOVE,
+    ),
+    _mutant(
+        "what a leaving taker gives back is not removed",
+        "removing",
+        "                if not self._in_flight(upto):\n                    break\n",
+        "                break\n",
+        REMOVE,
+    ),
+    _mutant(
+        "what is removed on disk still counts",
+        "removing",
+        "        self.skip_gap(measured.upto, count)\n",
+        "        self.skip_gap(measured.upto, 0)\n",
+        REMOVE,
+    ),
+    _mutant(
+        "a lease outlives the removal of its record",
+        "lease",
+        '            delivery.state = "removed"\n',
+        "            pass\n",
+        REMOVE,
+    ),
+    _mutant(
+        "a batch whose commit is empty counts as done",
+        "consumers",
+        " if done else []\n",
+        "\n",
+        CONSUMERS,
+        HOLDING,
+    ),
+    _mutant(
+        "a proof is believed before it is durable",
+        "consumers",
+        '            _make_durable(files, f"{root}/commits", str(batch))\n',
+        "",
+        CONSUMERS,
+    ),
+    _mutant(
+        "positions that cannot be read hold nothing",
+        "holding",
+        "            return False\n",
+        "            return True\n",
+        HOLDING,
+    ),
+    _mutant(
+        "consumers are not limited in what they hold",
+        "holding",
+        "            if total <= self._cap_bytes:\n",
+        "            if True:\n",
+        HOLDING,
+    ),
+    _mutant(
+        "a retention is forgotten until its queue is opened",
+        "store",
+        "                keep_removed(state, kept_retention(state.configuration))\n",
+        "                pass\n",
+        HOLDING,
     ),
 )

@@ -30,6 +30,8 @@ from tests.mutants.queue_catalogue import QUEUE_MUTANTS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SECONDS_MAX: Final = 120
+TEST_SECONDS_MAX: Final = 30
+"""A mutant may make a test wait for ever: the test is stopped, and has killed it."""
 _RUN_IN_CHILD: Final = "--child"
 _SURVIVED: Final = "survived"
 _NOT_A_KILL: Final = ("NameError", "UnboundLocalError", "SyntaxError", "ImportError")
@@ -132,7 +134,8 @@ def run_here(name: str | None, killers: Sequence[str]) -> int:
     sys.dont_write_bytecode = True
     reporter = _Reporter()
     options = ["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    arguments = [*options, "-m", "not deep", "--no-header", "--tb=short", *killers]
+    arguments = [*options, "-m", "not deep", "--no-header", "--tb=short"]
+    arguments += [f"--timeout={TEST_SECONDS_MAX}", *killers]
     status = int(pytest.main(arguments, plugins=[reporter]))
     if name is not None:
         mutant = by_name(name)

@@ -24,6 +24,7 @@ from store.blocks import (
     StateBlock,
     block_headers,
     decode_block,
+    encode_block,
     encode_leases,
     encode_records,
     encode_removed,
@@ -114,6 +115,31 @@ def test_records_come_back_whole_and_in_slices(
     again = block.slice(start, stop)
     assert again.slice(0, again.count) is again
     assert again.slice(0, 1).payloads() == payloads[start : start + 1]
+
+
+@given(record_blocks(), st.integers(0, 12), st.integers(0, 12))
+def test_a_decoded_block_or_slice_becomes_bytes_again(
+    made: tuple[list[bytes], list[int], dict[int, Column]], start: int, stop: int
+) -> None:
+    payloads, times, columns = made
+    if COUNTERS in columns:
+        # A slice names its first one in its header, where none over the limit may stand.
+        columns[COUNTERS] = range(9, 9 + 2 * len(payloads), 2)
+    parts, _ = encode_records(
+        payloads, queue=1, first=7, time=times[0], times=times, columns=columns
+    )
+    block = the_records(joined(parts))
+    assert joined(encode_block(block, queue=1)) == joined(parts)
+    start = min(start, len(payloads) - 1)
+    part = block.slice(start, max(start + 1, min(stop, len(payloads))))
+    again = the_records(joined(encode_block(part, queue=1)))
+    assert again.offsets[0] == 0
+    assert (again.first, again.count) == (part.first, part.count)
+    assert again.keys() == part.keys()
+    assert again.payloads() == part.payloads()
+    assert {bit: listed(found) for bit, found in again.columns.items()} == {
+        bit: listed(found) for bit, found in part.columns.items()
+    }
 
 
 def test_equal_times_and_unused_columns_cost_nothing() -> None:

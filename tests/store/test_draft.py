@@ -7,9 +7,17 @@ from random import Random
 
 import pytest
 
-from store import LogOptions, open_log
+from store import Log, LogOptions, open_log
 from store import draft as draft_module
-from store.blocks import ACKED, EXPIRED, RecordBlock, block_headers, decode_block, records_weight
+from store.blocks import (
+    ACKED,
+    EXPIRED,
+    HEADERS,
+    RecordBlock,
+    block_headers,
+    decode_block,
+    records_weight,
+)
 from store.checkpoint import Checkpoint, UnloggedEntry, encode_checkpoint
 from store.draft import GENESIS_BYTES_MAX, Draft, joined, merged
 from store.errors import CounterExhausted, DiskFull, ItemTooLarge
@@ -442,3 +450,27 @@ def test_an_attempt_with_more_digits_needs_that_much_more_room(
     draft = Draft(state, 100)
     draft.lease(queue, [1, 2], [9, 4_000_000_000], deadline=1)
     assert draft.growth == 9
+
+
+def test_the_records_of_a_block_are_put_as_they_lie_in_it(log: Log) -> None:
+    """Under new counters and with a new time; headers stay."""
+    draft = log.draft()
+    draft.put(log.queue("a"), [b"0", b"1", b"22"], columns={HEADERS: [b"", b"h", b""]})
+    log.commit(draft)
+    log.take("a", 1)
+    (block,) = log.read("a")
+    draft = log.draft()
+    assert draft.put_block(log.queue("b"), block) == 1
+    log.commit(draft)
+    (copy,) = log.read("b")
+    assert (copy.payloads(), list(copy.counters())) == ([b"1", b"22"], [1, 2])
+    assert copy.columns[HEADERS] == [b"h", b""]
+
+
+def test_a_block_is_refused_when_no_counters_are_left(log: Log) -> None:
+    log.put("a", [b"1", b"2"])
+    (block,) = log.read("a")
+    draft = log.draft()
+    draft.put(log.queue("b"), [b"x"], first=COUNTER_MAX - 1)
+    with pytest.raises(CounterExhausted):
+        draft.put_block(log.queue("b"), block)

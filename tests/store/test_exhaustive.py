@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
 import pytest
@@ -461,9 +461,9 @@ def test_the_oracle_sees_a_commit_that_is_torn_in_two(monkeypatch: pytest.Monkey
     put, commit = Draft.put, Log.commit_frame
     wanted: list[tuple[QueueState, list[bytes]]] = []
 
-    def note(self: Draft, queue: QueueState, payloads: list[bytes]) -> int:
+    def note(self: Draft, queue: QueueState, payloads: list[bytes], **more: Any) -> int:
         wanted.append((queue, payloads))
-        return put(self, queue, payloads)
+        return put(self, queue, payloads, **more)
 
     def split(self: Log, draft: Draft, *, sync: bool = True) -> int:
         parts = wanted.copy()

@@ -34,6 +34,7 @@ from store.frames import FRAME_MAGIC, SEGMENT_HEADER_BYTES
 from store.osfiles import OsFiles
 from store.reader import UNWITNESSED_SECONDS, Reader
 from store.segment import index_name, segment_name
+from store.state import State
 from tests.store.conftest import PATH, SMALL, OpenStore
 from tests.support.clock import ManualClock
 from tests.support.crashes import (
@@ -119,15 +120,19 @@ class AlmostFull(SimFiles):
         return super().pwrite(handle, data, offset)
 
 
+@pytest.mark.parametrize("by_draft", [False, True])
 @pytest.mark.parametrize("queue", ["a" * length for length in range(1, 9)])
-def test_a_refused_frame_does_not_come_back_although_all_of_it_was_written(queue: str) -> None:
+def test_a_refused_frame_does_not_come_back_although_all_of_it_was_written(
+    queue: str, by_draft: bool
+) -> None:
     """The last bytes of a frame are zeros, as is the space ahead: what was refused was whole."""
     files = AlmostFull()
     log = reopened(files)
     log.put(queue, [b"confirmed"])
     files.armed = True
     with pytest.raises(DiskFull):
-        log.put(queue, [b"refused"])
+        # What is no list is put by a draft.
+        log.put(queue, (b"refused",) if by_draft else [b"refused"])
     assert not files.armed
     images = [after_process_crash(files), *map(SimFiles.from_image, power_images(files))]
     for twin in images:
@@ -136,8 +141,9 @@ def test_a_refused_frame_does_not_come_back_although_all_of_it_was_written(queue
     assert payloads(reopened(after_process_crash(files))) == {queue: [b"confirmed", b"later"]}
 
 
+@pytest.mark.parametrize(("owner", "method"), [(Draft, "apply"), (State, "put")])
 def test_a_log_whose_state_could_not_follow_its_file_stops(
-    log: Log, files: SimFiles, monkeypatch: pytest.MonkeyPatch
+    log: Log, files: SimFiles, monkeypatch: pytest.MonkeyPatch, owner: type, method: str
 ) -> None:
     """For want of memory a commit was written and not applied; the next one broke the counters."""
     log.put("a", [b"1"])
@@ -146,9 +152,9 @@ def test_a_log_whose_state_could_not_follow_its_file_stops(
         def no_memory(*_: object) -> None:
             raise MemoryError
 
-        patch.setattr(Draft, "apply", no_memory)
+        patch.setattr(owner, method, no_memory)
         with pytest.raises(MemoryError):
-            log.put("a", [b"2"])
+            log.put("a", (b"2",) if owner is Draft else [b"2"])
     assert log.status is Status.FAILED
     with pytest.raises(StoreFailed):
         log.put("a", [b"3"])

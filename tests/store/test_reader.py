@@ -581,7 +581,9 @@ def test_a_reader_leaves_no_trace_on_the_disk(open_store: OpenStore, files: SimF
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.EIO])
-@pytest.mark.parametrize("step", ["open", "refresh", "blocks", "seek", "start anew", "check"])
+@pytest.mark.parametrize(
+    "step", ["open", "refresh", "blocks", "seek", "entries", "start anew", "check"]
+)
 def test_a_file_that_cannot_be_opened_is_an_access_error(
     log: Log, files: SimFiles, clock: ManualClock, step: str, error: int
 ) -> None:
@@ -597,6 +599,7 @@ def test_a_file_that_cannot_be_opened_is_an_access_error(
         "refresh": reader.refresh,
         "blocks": lambda: list(reader.blocks("orders")),
         "seek": lambda: reader.seek("orders", 1),
+        "entries": lambda: reader.entries("orders", 1),
         "start anew": lambda: reader.start_anew([1]),
         "check": lambda: check_store(PATH, files=faulty, clock=clock),
     }
@@ -625,3 +628,75 @@ def test_too_many_open_files_are_told_with_advice(
     assert str(caught.value) == (
         "/data/store: Too many open files. Nothing was changed. Try again."
     )
+
+
+# Whole segments.
+
+
+def sequences(reader: Reader, number: int) -> list[int]:
+    return [frame.header.sequence for frame in reader.frames(number)]
+
+
+def test_the_frames_of_a_segment_are_those_that_are_believed(log: Log, reader: Reader) -> None:
+    assert sequences(reader, 1)[-1] == 3
+    log.put("orders", [b"second"])
+    log.put("orders", [b"third"])
+    assert sequences(reader, 1)[-1] == 3
+    reader.refresh()
+    assert sequences(reader, 1)[-1] == 4
+    reader.close()
+    with pytest.raises(StoreClosed):
+        sequences(reader, 1)
+
+
+def test_frames_of_a_segment_that_is_gone_or_never_was_are_refused(reader: Reader) -> None:
+    with pytest.raises(AccessError, match="the segment is not there; if it ever was"):
+        sequences(reader, 7)
+
+
+def test_frames_are_read_up_to_the_damage(log: Log, reader: Reader, files: SimFiles) -> None:
+    log.put("orders", [b"second"])
+    log.seal()
+    reader.refresh()
+    name = segment_name(1)
+    at = files.content(f"{PATH}/{name}").index(b"second")
+    files.flip_bit(f"{PATH}/{name}", offset=at, bit=0)
+    with pytest.raises(CorruptionError, match="checksum of frame 4"):
+        sequences(reader, 1)
+    assert next(reader.frames(1)).header.sequence == 1
+
+
+def test_a_segment_that_cannot_be_read_is_an_access_error(
+    log: Log, reader: Reader, files: SimFiles
+) -> None:
+    files.fail_reads(f"{PATH}/{segment_name(1)}", sector=0)
+    with pytest.raises(AccessError, match="Check that it is a directory of regular files"):
+        sequences(reader, 1)
+
+
+def test_entries_tell_where_a_queues_records_start_in_a_segment(log: Log, reader: Reader) -> None:
+    for _ in range(3):
+        log.put("orders", [b"x" * 1000] * 10)
+    log.seal()
+    reader.refresh()
+    (number,) = reader.state.segments
+    entries = reader.entries("orders", number)
+    assert entries is not None
+    assert entries.counters.tolist() == [1, 12, 22]
+    assert entries.offsets.tolist() == sorted(entries.offsets)
+    assert reader.entries("nobody", number) is None
+    assert reader.entries("orders", number + 1) is None
+
+
+def test_entries_of_a_segment_that_was_reclaimed_are_none(log: Log, reader: Reader) -> None:
+    log.put("orders", [b"x" * 1000] * 10)
+    log.rotate()
+    log.put("orders", [b"y"])
+    log.seal()
+    reader.refresh()
+    first = min(reader.state.segments)
+    log.take("orders", 11)
+    log.checkpoint()
+    assert first not in log.state.segments
+    assert first in reader.state.segments
+    assert reader.entries("orders", first) is None

@@ -6,8 +6,10 @@ later one (order), or be missing where it surely was (false empty). Across its e
 confirmed may be lost, nothing that was removed may be revived, weaker levels lose only the end of
 what was put, batches are whole, and counters stay with their records.
 
-What a caller that left early did is unknown. So while such a taker may hold a record, order and
-emptiness are not judged, and at a crash it explains as many missing records as it asked for.
+What a taker does that leaves early is unknown until it has left. So meanwhile order is not judged;
+once it has left, what it held is back, or nobody takes what is behind it. Emptiness is not judged
+before a commit has brought it back, and at a crash such a taker explains as many missing records as
+it asked for.
 """
 
 from __future__ import annotations
@@ -266,11 +268,11 @@ class _Life:
             (op for op in seen.ops if op.kind in ("take", "lease") and op.end == "done"),
             key=lambda op: op.ret,
         )
-        self._unknown = _merged(
-            (op.call, _until(op, seen.ops))
-            for op in seen.ops
-            if op.kind in ("take", "lease") and op.end in ("left", "open")
-        )
+        leaving = [
+            op for op in seen.ops if op.kind in ("take", "lease") and op.end in ("left", "open")
+        ]
+        self._leaving = _merged((op.call, op.ret) for op in leaving)
+        self._on_their_way = _merged((op.call, _until(op, seen.ops)) for op in leaving)
         self._spans = self._available()
 
     def phantoms_and_repeats(self) -> list[str]:
@@ -356,7 +358,7 @@ class _Life:
         takes = [
             (op.call, op.ret, counters[item], item)
             for op in self._handed
-            if not self._overlaps_unknown(op.call, op.ret)
+            if not _overlaps(self._leaving, op)
             for item in op.items
             if item in counters
         ]
@@ -382,16 +384,18 @@ class _Life:
             longest.append(max(longest[-1], (end, counter)) if longest else (end, counter))
         wrong = []
         for op in self._seen.ops:
-            if op.end != "empty" or self._overlaps_unknown(op.call, op.ret):
+            if op.end != "empty" or _overlaps(self._on_their_way, op):
                 continue
             at = bisect_left(starts, op.call)
             if at and longest[at - 1][0] > op.ret:
                 wrong.append(f"false empty: counter {longest[at - 1][1]} was there")
         return wrong
 
-    def _overlaps_unknown(self, call: int, ret: int) -> bool:
-        at = bisect_left(self._unknown, (ret, -1))
-        return at > 0 and self._unknown[at - 1][1] >= call
+
+def _overlaps(intervals: list[tuple[int, int]], op: Op) -> bool:
+    """Whether the call was under way in one of these intervals, which do not touch each other."""
+    at = bisect_left(intervals, (op.ret, -1))
+    return at > 0 and intervals[at - 1][1] >= op.call
 
 
 def _until(op: Op, ops: list[Op]) -> int:

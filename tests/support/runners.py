@@ -44,6 +44,18 @@ class InlineRunner:
         assert self.stopped
 
 
+class SlowRunner(InlineRunner):
+    """Runs each job as long after its start as `delay` says, in seconds of the loop."""
+
+    delay: Callable[[], float] = staticmethod(lambda: 0.0)
+
+    def start(self, job: Job) -> None:
+        assert not self.stopped
+        self.finished = False
+        self.job_count += 1
+        self._loop.call_later(self.delay(), self._run, job)
+
+
 class ManualRunner(InlineRunner):
     """Holds jobs back once it is told to: `hold()`, then `step()` for each job to be run."""
 
