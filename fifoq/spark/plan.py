@@ -1,0 +1,94 @@
+"""Planning: from a range of counters to partitions, by what the store says of the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pyspark.sql.datasource import InputPartition
+
+from fifoq.spark.access import Access, Piece, QueueView
+from fifoq.spark.arrow import Ranges
+from fifoq.spark.options import PARTITION_BYTES, Reading
+
+
+class PiecesPartition(InputPartition):
+    """What one task reads: pieces of one store, and ranges of counters that it leaves out."""
+
+    def __init__(self, store_id: str, pieces: list[Piece], without: Ranges = ()) -> None:
+        self.store_id, self.pieces, self.without = store_id, pieces, without
+
+
+def plan(access: Access, name: str, first: int, last: int, reading: Reading) -> list[list[Piece]]:
+    """What is retained of first..last, in groups of pieces that are about as large as asked for."""
+    if last < first:
+        return []
+    if reading.partitions is None:
+        size = reading.partition_bytes or PARTITION_BYTES
+        return _grouped(access.pieces(name, first, last, piece_bytes=size), size)
+    total = bytes_between(access.queue(name), first, last)
+    size = max(1, -(-total // reading.partitions))
+    return _spread(access.pieces(name, first, last, piece_bytes=size), reading.partitions)
+
+
+def _grouped(pieces: Sequence[Piece], size: int) -> list[list[Piece]]:
+    """Neighbours together as long as they stay within the size."""
+    groups: list[list[Piece]] = []
+    left = 0
+    for piece in pieces:
+        if not groups or piece.bytes > left:
+            groups.append([])
+            left = size
+        groups[-1].append(piece)
+        left -= piece.bytes
+    return groups
+
+
+def _spread(pieces: Sequence[Piece], count: int) -> list[list[Piece]]:
+    """Neighbours together in at most `count` groups of about the same size."""
+    total = sum(piece.bytes for piece in pieces) or 1
+    groups: dict[int, list[Piece]] = {}
+    before = 0
+    for piece in pieces:
+        middle = before + piece.bytes // 2
+        groups.setdefault(min(count - 1, middle * count // total), []).append(piece)
+        before += piece.bytes
+    return list(groups.values())
+
+
+def bytes_between(view: QueueView, first: int, last: int) -> int:
+    """About how much is retained of first..last."""
+    return round(sum(size * (high - low + 1) for low, high, size in _overlaps(view, first, last)))
+
+
+def records_between(view: QueueView, first: int, last: int) -> int:
+    """How many counters of first..last are retained; of moved spans all of them are counted."""
+    return sum(high - low + 1 for low, high, _ in _overlaps(view, first, last))
+
+
+def counter_after(view: QueueView, first: int, count: int) -> int:
+    """The counter behind the first `count` retained ones from `first` on, or the next to come."""
+    for low, high, _ in _overlaps(view, first, view.next - 1):
+        if count < high - low + 1:
+            return low + count
+        count -= high - low + 1
+    return view.next
+
+
+def gaps(view: QueueView, first: int, last: int) -> list[tuple[int, int]]:
+    """Ranges of first..last that no span covers, in order."""
+    found = []
+    for low, high, _ in _overlaps(view, first, last):
+        if low > first:
+            found.append((first, low - 1))
+        first = high + 1
+    if first <= last:
+        found.append((first, last))
+    return found
+
+
+def _overlaps(view: QueueView, first: int, last: int) -> Iterator[tuple[int, int, float]]:
+    """The parts of spans within first..last, each with its bytes per counter."""
+    for span in view.spans:
+        low, high = max(first, span.first), min(last, span.last)
+        if low <= high:
+            yield low, high, span.bytes / (span.last - span.first + 1)
