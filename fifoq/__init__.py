@@ -20,6 +20,7 @@ from fifoq.errors import (  # noqa: E402
     StaleLease,
     WrongLoop,
 )
+from fifoq.holding import ConsumerStats  # noqa: E402
 from fifoq.keys import Keys  # noqa: E402
 from fifoq.lease import Delivery, Leasing  # noqa: E402
 from fifoq.options import QueueOptions, StoreOptions  # noqa: E402
@@ -44,6 +45,7 @@ from store import (  # noqa: E402
     Key,
     Quarantine,
     RangeGone,
+    Retention,
     StoreClosed,
     StoreFailed,
 )
@@ -54,6 +56,7 @@ __all__ = [
     "AccessError",
     "AlreadyOpen",
     "AsyncioQueue",
+    "ConsumerStats",
     "CorruptionError",
     "CounterExhausted",
     "Delivery",
@@ -82,6 +85,7 @@ __all__ = [
     "ReadOnlyStore",
     "Receipt",
     "Record",
+    "Retention",
     "SchemaMismatch",
     "StaleLease",
     "Store",

@@ -10,6 +10,7 @@ import msgspec
 
 from fifoq.errors import SchemaMismatch
 from fifoq.options import QueueOptions
+from store import Retention
 
 T = TypeVar("T")
 
@@ -21,10 +22,14 @@ _decode_map = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 
 class Kept(msgspec.Struct, omit_defaults=True):
-    """What is kept with a queue: options that were given, and the hash of its type."""
+    """What is kept with a queue: options that were given, and what its type looks like.
+
+    `schema` is the hash of `shape`, which other readers of the log make columns of.
+    """
 
     options: dict[str, Any] = {}
     schema: str | None = None
+    shape: list[Any] | None = None
 
 
 NOTHING_KEPT: Final = msgspec.json.encode(Kept())
@@ -36,16 +41,17 @@ _DEFAULTS: Final = QueueOptions()
 class Codec(Generic[T]):
     """Encodes and decodes the items of one queue."""
 
-    __slots__ = ("_decode", "_encode", "_name", "_type", "schema", "typed")
+    __slots__ = ("_decode", "_encode", "_name", "_type", "schema", "shape", "typed")
 
     def __init__(self, type: type[T] | None, kept: Kept, name: str, *, empty: bool = False) -> None:
         """`empty` says that the queue holds nothing that could be of another type."""
         self.typed = type is not None and type is not bytes
         self._type = type
         self._name = name
-        self.schema = kept.schema
+        self.schema, self.shape = kept.schema, kept.shape
         if self.typed:
-            self.schema = schema_hash(type)
+            self.shape = schema_shape(type)
+            self.schema = _hash(self.shape)
             if kept.schema not in (None, self.schema) and not empty:
                 raise SchemaMismatch(
                     f"queue {name!r} was made for another type (schema {kept.schema}) than "
@@ -105,7 +111,7 @@ class Codec(Generic[T]):
             if name != "durability"
             and (value := getattr(options, name)) != getattr(_DEFAULTS, name)
         }
-        return msgspec.json.encode(Kept(given, self.schema))
+        return msgspec.json.encode(Kept(given, self.schema, self.shape))
 
 
 def read_kept(configuration: bytes | None) -> Kept:
@@ -115,11 +121,30 @@ def read_kept(configuration: bytes | None) -> Kept:
     kept = _kept.decode(configuration)
     known = QueueOptions.__struct_fields__
     kept.options = {name: value for name, value in kept.options.items() if name in known}
+    limits = kept.options.get("retention")
+    if isinstance(limits, dict):
+        kept.options["retention"] = msgspec.convert(limits, Retention)
     return kept
+
+
+def kept_retention(configuration: bytes | None) -> str | Retention:
+    """How long removed records of a queue stay that nobody has opened yet."""
+    if configuration is None or b'"retention"' not in configuration:
+        return "acked"
+    retention: str | Retention = read_kept(configuration).options.get("retention", "acked")
+    return retention
 
 
 def schema_hash(type: Any) -> str:
     """A short hash of what the type looks like as JSON schema; the names of classes do not count.
+
+    TypeError for a type that msgspec cannot describe.
+    """
+    return _hash(schema_shape(type))
+
+
+def schema_shape(type: Any) -> list[Any]:
+    """JSON schemas of the type and of its parts, to which a `$ref` of "0" and so on refers.
 
     TypeError for a type that msgspec cannot describe.
     """
@@ -131,8 +156,11 @@ def schema_hash(type: Any) -> str:
             f"changed. Use a msgspec Struct, a dataclass, or builtin types such as dict[str, int]."
         ) from None
     numbers = {name: str(number) for number, name in enumerate(parts)}
-    described = [_without_names(part, numbers) for part in (schema, *parts.values())]
-    encoded = msgspec.json.encode(described, order="deterministic")
+    return [_without_names(part, numbers) for part in (schema, *parts.values())]
+
+
+def _hash(shape: list[Any]) -> str:
+    encoded = msgspec.json.encode(shape, order="deterministic")
     return hashlib.sha256(encoded).hexdigest()[:16]
 
 

@@ -14,10 +14,21 @@ from typing import Final
 
 from fifoq.errors import QueueClosed
 from fifoq.intake import FRAME_BYTES_MAX, Intake
-from fifoq.jobs import Call, Commit, Job, Read, Waiter, add_batch, as_ours
+from fifoq.jobs import (
+    READ_RECORDS,
+    Call,
+    Commit,
+    Job,
+    Read,
+    Waiter,
+    add_batch,
+    as_ours,
+    counters_run_low,
+    marks_after,
+)
 from fifoq.line import Line
 from fifoq.options import MEMORY, SYNC
-from fifoq.runs import Batch, Claim
+from fifoq.runs import Batch, Claim, time_runs
 from store import FifoqError, ForkError, Log
 
 logger = logging.getLogger("fifoq")
@@ -28,6 +39,8 @@ SEAL_SECONDS: Final = 0.05
 RETRY_SECONDS: Final = 0.25
 """How often records that a full disk refused are tried again."""
 LINGER_TURNS_MAX: Final = 2
+CALL_AFTER: Final = 8
+"""Commits that may be made before a call that waits: producers that never pause do not stop it."""
 COMPACT_EVERY: Final = 8
 """Commits between two steps of compaction, while there is something to compact."""
 
@@ -157,7 +170,7 @@ class Committer(Intake):
             return True
         if self.failure is not None or (self.closed and not self.waiters):
             return False
-        return bool(self._due or self._reads or self._calls) or (self.usable and self._upkeep_due())
+        return bool(self._due or self._reads or self._calls) or (self._upkeep_due and self.usable)
 
     def _next_job(self) -> Job | None:
         if self._last is not None:
@@ -170,28 +183,23 @@ class Committer(Intake):
             del self._reads[line]
             if line.gap is not None:
                 return Read(self._open_log, line)
-        if self._upkeep_due():
+        if self._upkeep_due:
             # Before the next commit: a log that is never idle needs its checkpoints most.
             return self._upkeep()
-        if self._due:
+        if self._due and not (self._calls and self._passed_calls >= CALL_AFTER):
             if self._lingers():
                 return None
             commit = self._seal(puts=True)
             if commit is not None:
+                self._passed_calls += bool(self._calls)
                 return commit
         if self._calls:
+            self._passed_calls = 0
             return self._calls.popleft().bound(self._open_log)
         return None
 
-    def _upkeep_due(self) -> bool:
-        """Whether the log wants a checkpoint or a step of compaction, at most once a commit."""
-        if self._kept_at == self.commit_count:
-            return False
-        if self._open_log.upkeep_due():
-            return True
-        return self._sparse and self.commit_count - self._kept_at >= COMPACT_EVERY
-
     def _upkeep(self) -> Job:
+        self._upkeep_due = False
         self._kept_at = self.commit_count
         call = Call(_keep_house, self.loop.create_future())
         call.future.add_done_callback(self._kept)
@@ -217,6 +225,10 @@ class Committer(Intake):
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
+        if puts and len(self._dirty) == 1:
+            commit = self._seal_puts(log)
+            if commit is not None:
+                return commit
         draft = log.draft()
         batches: list[tuple[Line, Batch]] = []
         must_sync = False
@@ -249,19 +261,69 @@ class Committer(Intake):
             sealed = {line for line, _ in batches}
             self.waiters = [w for w in waiters if w.line not in sealed or _needs_tail(w)]
             waiters = [w for w in waiters if w.line in sealed and not _needs_tail(w)]
-        level, self._level = self._level, (self._level if self._due else MEMORY)
+        elif not puts:
+            # Some came while the frame with the tails was refused: this one confirms none of them.
+            unwritten = any(map(_waits, self.lines.values()))
+            early = {w for w in waiters if _needs_tail(w) or (w.line is None and unwritten)}
+            self.waiters = [w for w in waiters if w in early]
+            waiters = [w for w in waiters if w not in early]
+        rest = self._due or bool(self.waiters)
+        level, self._level = self._level, (self._level if rest else MEMORY)
         records = sum(batch.upto - batch.first + 1 for _, batch in batches if batch.upto)
-        self._unsynced_records += records
-        every = self.options.sync_every
-        sync = level == SYNC or (every is not None and self._unsynced_records >= every) or must_sync
+        sync = self._syncs(level, records) or must_sync
         if not batches:
             if not waiters:
                 return None
             if not (sync and log.durable_upto < log.sequence):
                 self._resolve(waiters)
                 return None
-        self._expected = len(waiters) * 3 // 4
+        self._expect(len(waiters))
         return Commit(log, draft if batches else None, sync, batches, waiters, level, records)
+
+    def _seal_puts(self, log: Log) -> Commit | None:
+        """The same when one queue has new records and nothing else; None if there is more to it."""
+        (line,) = self._dirty
+        queue = log.state.queues.get(line.name)
+        if (
+            not 0 < len(line.tail) <= READ_RECORDS
+            or not line.only_puts
+            or queue is None
+            or counters_run_low(queue, line.next)
+        ):
+            return None
+        self._dirty.clear()
+        self.waiting_bytes += line.count_tail()
+        batch = line.seal_puts()
+        self.waiting_bytes -= batch.frame_bytes
+        self.sealed_bytes += batch.frame_bytes
+        self._give_room()
+        waiters, self.waiters = self.waiters, []
+        level, self._level = self._level, MEMORY
+        records = batch.upto - batch.first + 1
+        self._expect(len(waiters))
+        sync = self._syncs(level, records)
+        (run,) = batch.runs
+        put = log.prepare_put(
+            queue,
+            run.payloads,
+            first=run.first,
+            time_runs=time_runs(run),
+            item_bytes=run.item_bytes,
+            marks=marks_after(line, queue.genesis.queue_size + records),
+            sync=sync,
+        )
+        return Commit(log, put, sync, [(line, batch)], waiters, level, records)
+
+    def _expect(self, waiter_count: int) -> None:
+        """Those who wait for this commit may be about to ask for the next one."""
+        self._expected = waiter_count * 3 // 4
+        self._alone = self._alone + 1 if waiter_count == 1 else 0
+
+    def _syncs(self, level: int, records: int) -> bool:
+        """Whether a commit of so many records at that level is synced."""
+        self._unsynced_records += records
+        every = self.options.sync_every
+        return level == SYNC or (every is not None and self._unsynced_records >= every)
 
     # What jobs report.
 
@@ -273,9 +335,13 @@ class Committer(Intake):
             any(batch.runs for _, batch in job.batches) or not any(map(_waits, self._dirty))
         ):
             self.refused = None
+        log = self._open_log
         if job.batches:
             self.commit_count += 1
             self.record_count += job.record_count
+            self._upkeep_due = log.upkeep_due() or (
+                self._sparse and self.commit_count - self._kept_at >= COMPACT_EVERY
+            )
         for line, batch in job.batches:
             line.confirm()
             if batch.upto or batch.restored:
@@ -284,7 +350,6 @@ class Committer(Intake):
                 self._dirty[line] = None
                 self._due = True
         self._resolve(job.waiters)
-        log = self._open_log
         if job.synced or log.durable_upto == log.sequence:
             self._unsynced_records = 0
             self.syncs.add(int(log.last_sync_seconds * 1e9))

@@ -14,6 +14,7 @@ from typing import Final
 
 from fifoq.errors import QueueClosed, WrongLoop
 from fifoq.histogram import Histogram
+from fifoq.holding import LOOK_SECONDS, Consumers
 from fifoq.jobs import Call, Job, Waiter
 from fifoq.line import Line
 from fifoq.options import MEMORY, SYNC, StoreOptions
@@ -23,6 +24,8 @@ from store import FifoqError, ForkError, Log, StoreFailed
 FRAME_BYTES_MAX: Final = 56 << 20
 UNSEALED_BYTES_MAX: Final = 28 << 20
 """What may wait to be sealed, with its overhead, before puts wait; as much may be under way."""
+ALONE_MIN: Final = 3
+"""After so many commits for one caller alone, the next one waits for no other."""
 
 
 class Intake:
@@ -44,6 +47,9 @@ class Intake:
         self.close_error: FifoqError | None = None
         self.on_sync_due: Callable[[], None] = _nothing
         self.on_idle: Callable[[], None] = _nothing
+        self.on_consumers_due: Callable[[], None] = _nothing
+        self.consumers = Consumers(options.cursor_cap_bytes)
+        self._consumer_timer: asyncio.TimerHandle | None = None
         self.lines: dict[str, Line] = {}
         self.waiting_bytes = 0
         """What waits in the tails of all lines, as far as it was counted."""
@@ -58,6 +64,8 @@ class Intake:
         self._job: Job | None = None
         self._reads: dict[Line, None] = {}
         self._calls: deque[Call] = deque()
+        self._passed_calls = 0
+        """Commits that were made while calls waited."""
         self._last: Call | None = None
         self._scheduled = False
         self._windows: dict[Line, None] = {}
@@ -68,7 +76,11 @@ class Intake:
         self._last_active = 0.0
         self._unsynced_records = 0
         self._expected = 0
+        self._alone = 0
+        """How many commits in a row had one waiter each."""
         self._lingered = 0
+        self._upkeep_due = False
+        """The log wants a checkpoint or a step of compaction; looked at once a commit."""
         self._kept_at = 0
         """Commits when the log was last looked after."""
         self._sparse = False
@@ -162,6 +174,17 @@ class Intake:
             self._level = level
         self.commit_soon()
 
+    def wait_for(self, line: Line, waiter: Waiter, level: int) -> None:
+        """The same for what the line just got; at once if its callers have long come one by one."""
+        self._dirty[line] = None
+        if self._alone < ALONE_MIN or self._job is not None or self.waiters:
+            self.wait(waiter, level)
+            return
+        self.waiters.append(waiter)
+        self._level = max(self._level, level)
+        self._due = True
+        self.pump()
+
     def commit_soon(self) -> None:
         """Commit what waits at the end of this turn, or as soon as the writer is free."""
         self._due = True
@@ -176,7 +199,10 @@ class Intake:
 
     def call(self, function: Callable[[Log], object]) -> asyncio.Future[object]:
         """Run a function with the log when it is free; nothing else has it then."""
-        call = Call(function, self.loop.create_future())
+        return self.run_call(Call(function, self.loop.create_future()))
+
+    def run_call(self, call: Call) -> asyncio.Future[object]:
+        """The same for a call that was made before."""
         self._calls.append(call)
         if self._job is None:
             self._schedule()
@@ -202,6 +228,8 @@ class Intake:
         await future
 
     def _give_room(self) -> None:
+        if not self._room_waiters:
+            return
         waiting, self._room_waiters = self._room_waiters, []
         for future in waiting:
             if not future.done():
@@ -225,10 +253,24 @@ class Intake:
             self.loop.call_soon(self.pump)
 
     def cancel_timers(self) -> None:
-        for timer in (self._flush_timer, self._sync_timer, self._idle_timer):
+        for timer in (
+            self._flush_timer,
+            self._sync_timer,
+            self._idle_timer,
+            self._consumer_timer,
+        ):
             if timer is not None:
                 timer.cancel()
-        self._flush_timer = self._sync_timer = self._idle_timer = None
+        self._flush_timer = self._sync_timer = self._idle_timer = self._consumer_timer = None
+
+    def watch_consumers(self) -> None:
+        """Have somebody look at the consumers after a while, as long as there are any."""
+        if self._consumer_timer is None and self.consumers and self.usable:
+            self._consumer_timer = self.loop.call_later(LOOK_SECONDS, self._consumers_are_due)
+
+    def _consumers_are_due(self) -> None:
+        self._consumer_timer = None
+        self.on_consumers_due()
 
     @property
     def _open_log(self) -> Log:

@@ -12,6 +12,8 @@ from contextlib import suppress
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, Protocol
 
+import msgspec
+
 from fifoq.line import Line
 from fifoq.runs import Batch, Claim, Run, coarse_times, part_of, time_runs
 from store import (
@@ -26,6 +28,7 @@ from store import (
 )
 from store.blocks import ACKED, DROPPED, HEADERS, TAKEN, Column
 from store.draft import merged
+from store.plain import Marks, PlainPut
 from store.state import QueueState
 
 if TYPE_CHECKING:
@@ -44,24 +47,14 @@ COUNTERS_LEFT_MIN: Final = COUNTERS_AHEAD // 2
 """More are kept when fewer are left: more than can be in memory before that is durable."""
 
 
-class Waiter:
+class Waiter(msgspec.Struct, eq=False):
     """Somebody who waits for a commit: for records put, for a claim's removal, or for a flush."""
 
-    __slots__ = ("claim", "count", "first", "future", "line")
-
-    def __init__(
-        self,
-        future: asyncio.Future[None],
-        line: Line | None = None,
-        first: int = 0,
-        count: int = 0,
-        claim: Claim | None = None,
-    ) -> None:
-        self.future = future
-        self.line = line
-        self.first = first
-        self.count = count
-        self.claim = claim
+    future: asyncio.Future[None]
+    line: Line | None = None
+    first: int = 0
+    count: int = 0
+    claim: Claim | None = None
 
 
 class Job(Protocol):
@@ -78,7 +71,7 @@ class Commit:
     def __init__(
         self,
         log: Log,
-        draft: Draft | None,
+        draft: Draft | PlainPut | None,
         sync: bool,
         batches: list[tuple[Line, Batch]],
         waiters: list[Waiter],
@@ -229,10 +222,15 @@ def keep_counters(draft: Draft, queue: QueueState, shown: int) -> bool:
 
     After a crash counting goes on behind them: no counter that anybody saw is given out again.
     """
-    if queue.reserved_durable - shown >= COUNTERS_LEFT_MIN:
+    if not counters_run_low(queue, shown):
         return False
     draft.reserve(queue, shown + COUNTERS_AHEAD)
     return True
+
+
+def counters_run_low(queue: QueueState, shown: int) -> bool:
+    """Whether more counters are to be kept, now that the one before `shown` was seen."""
+    return queue.reserved_durable - shown < COUNTERS_LEFT_MIN
 
 
 def add_batch(draft: Draft, log: Log, line: Line, batch: Batch) -> bool:
@@ -252,6 +250,7 @@ def add_batch(draft: Draft, log: Log, line: Line, batch: Batch) -> bool:
             columns=_headers_of(batch, piece) if batch.headers else None,
             item_bytes=piece.item_bytes,
         )
+    draft.set_states(list(batch.marks.values()))
     for record in batch.restored:
         columns: Columns = {HEADERS: [record.headers]} if record.headers else {}
         draft.move(queue, [record.counter], [record.time], [record.payload], columns)
@@ -267,19 +266,24 @@ def add_batch(draft: Draft, log: Log, line: Line, batch: Batch) -> bool:
 
 
 def _set_marks(draft: Draft, queue: QueueState, line: Line) -> None:
+    marks = marks_after(line, draft.plans[queue.name].genesis.queue_size)
+    if marks is not None:
+        draft.set_marks(queue, *marks)
+
+
+def marks_after(line: Line, size: int) -> Marks | None:
     """The marks that were seen in memory, and the size that this very commit leads to.
 
     Nobody has seen that one if the commit holds records that nobody may take before it.
     """
     high, low = line.high, line.low
     if high is None or low is None:
-        return
-    size = draft.plans[queue.name].genesis.queue_size
+        return None
     # A put in an open window is later than the last look.
     now = max(line.looked, line.put_time, line.high_time, line.low_time)
     high_time = line.high_time if size <= high else now
     low_time = line.low_time if size >= low else now
-    draft.set_marks(queue, max(high, size), high_time, min(low, size), low_time)
+    return max(high, size), high_time, min(low, size), low_time
 
 
 def pieces_of(run: Run) -> list[Run]:

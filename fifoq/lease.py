@@ -14,7 +14,7 @@ from fifoq.codec import decode_headers
 from fifoq.errors import StaleLease
 from fifoq.jobs import Waiter
 from fifoq.options import MEMORY, OS
-from fifoq.runs import Returned
+from fifoq.runs import Removals, Returned
 from store import FifoqError, Key
 from store.blocks import records_weight
 
@@ -189,6 +189,7 @@ class Leases(Generic[T]):
         "acks_pass",
         "given",
         "held",
+        "noting",
         "queue",
         "window_deadline",
         "window_time",
@@ -199,6 +200,8 @@ class Leases(Generic[T]):
         self._committer = committer
         self._attempts = attempts
         self.held: dict[int, Delivery[T]] = {}
+        self.noting: set[int] = set()
+        """Counters whose attempt is being written: they are about to be handed out."""
         self.given: list[int] = []
         """Counters that were handed out since the last commit."""
         self.acked: list[Delivery[T]] = []
@@ -231,7 +234,9 @@ class Leases(Generic[T]):
         if attempt == 1:
             queue.note_delay(1, time.time_ns() - record.time)
         queue.touch()
-        if queue.level == MEMORY:
+        # Of this step: the level may be another one when the note is written.
+        in_memory = queue.level == MEMORY
+        if in_memory:
             queue.records_went()
         else:
             queue.leases[counter] = attempt
@@ -240,7 +245,7 @@ class Leases(Generic[T]):
         delivery = self.held[counter] = Delivery(
             self, counter, record.time, record.payload, item, attempt, deadline, record.headers
         )
-        if queue.level == MEMORY:
+        if in_memory:
             self._note_window()
             self.given.append(counter)
             self._window_start += 1
@@ -254,6 +259,8 @@ class Leases(Generic[T]):
         queue = self.queue
         if queue.returned or queue.headers or self._attempts or not queue.fast or queue.codec.typed:
             return
+        # What was taken from the run is noted first: leases in the window pass over it.
+        queue.close_run()
         self._note_window()
         self._window_start, self._window_now = len(self.given), time.time_ns()
         self.window_deadline = deadline
@@ -274,6 +281,7 @@ class Leases(Generic[T]):
         committer, queue = self._committer, self.queue
         waiter = Waiter(committer.loop.create_future(), queue, first=record.counter)
         committer.wait(waiter, OS)
+        self.noting.add(record.counter)
         queue.records_went()
         try:
             await waiter.future
@@ -284,6 +292,8 @@ class Leases(Generic[T]):
                 queue.leases[record.counter] = self._attempts.get(record.counter, 0)
             self._return(record)
             raise
+        finally:
+            self.noting.discard(record.counter)
 
     async def ack(self, delivery: Delivery[T]) -> bool:
         if delivery.state == "acked":
@@ -324,10 +334,17 @@ class Leases(Generic[T]):
             self._committer.wait(waiter, queue.level)
             await waiter.future
 
-    def forget(self, counter: int) -> None:
-        """The record is taken: how often it was leased is of no interest any more."""
-        if self._attempts:
-            self._attempts.pop(counter, None)
+    def forget(self, first: int, last: int = 0) -> None:
+        """The record is gone: how often it was leased is of no interest any more.
+
+        With `last`, the same for all from the first on.
+        """
+        attempts = self._attempts
+        if attempts and first < last:
+            for counter in [c for c in attempts if first <= c <= last]:
+                del attempts[counter]
+        elif attempts:
+            attempts.pop(first, None)
 
     def hand_over(self) -> None:
         """Give what happened since the last commit to the queue's next batch."""
@@ -342,6 +359,25 @@ class Leases(Generic[T]):
             queue.leases.pop(delivery._counter, None)
         queue.acked += removals_of(self.acked)
         self.acked.clear()
+
+    def remove_upto(self, upto: int) -> Removals:
+        """End the leases of records up to a counter, which are to be removed; says what they were.
+
+        Whoever has one of them gets StaleLease from now on.
+        """
+        gone = [self.held[counter] for counter in sorted(self.held) if counter <= upto]
+        if gone:
+            # First what was handed out and acked before, so that only these are left to forget.
+            self.hand_over()
+        queue = self.queue
+        for delivery in gone:
+            counter = delivery._counter
+            del self.held[counter]
+            delivery.state = "removed"
+            self._attempts.pop(counter, None)
+            queue.leases.pop(counter, None)
+        queue.bias -= len(gone)
+        return removals_of(gone)
 
     def nack(self, delivery: Delivery[T]) -> None:
         self._require_held(delivery)
@@ -360,7 +396,7 @@ class Leases(Generic[T]):
         if self.held.get(delivery._counter) is not delivery:
             where = (
                 "it is done"
-                if delivery.state == "acked"
+                if delivery.state in ("acked", "removed")
                 else "it is back in the queue or with somebody else; lease it again"
             )
             raise StaleLease(
@@ -425,7 +461,7 @@ class Leases(Generic[T]):
             self._timer = None
 
 
-def removals_of(acked: list[Delivery[Any]]) -> list[tuple[int, int, int]]:
+def removals_of(acked: list[Delivery[Any]]) -> Removals:
     """Counter ranges with their weights; few, since acks mostly come in order."""
     if not acked:
         return []

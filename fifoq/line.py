@@ -18,7 +18,7 @@ marks are exact.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import accumulate
 from typing import Final
 
@@ -26,6 +26,7 @@ from fifoq.places import Places
 from fifoq.runs import (
     COLUMN_BYTES,
     Batch,
+    Removals,
     Returned,
     Run,
     before,
@@ -138,8 +139,11 @@ class Line(Places):
         if self.take_marks:
             self.taken_time = self.take_marks[-1][1]
             self._note_delays(first, end)
+        self.forget_headers(first, end)
+
+    def forget_headers(self, first: int, end: int) -> None:
+        """Records of the run are gone; what waits in the tail still needs its headers written."""
         if self.headers:
-            # What waits in the tail still needs its headers written.
             kept = min(end, self.tail_first)
             for counter in [c for c in self.headers if first <= c < kept]:
                 del self.headers[counter]
@@ -239,6 +243,31 @@ class Line(Places):
             or self.configuration
         )
 
+    @property
+    def only_puts(self) -> bool:
+        """Whether new records, one after the other, are all that a commit would hold."""
+        return self.head == self.taken_from and not (
+            self.withdrawn
+            or self.headers
+            or self.marks
+            or self.removed
+            or self.claims
+            or self.acked
+            or self.leases
+            or self.restored
+            or self.dropped
+            or self.back_early
+            or self.configuration
+        )
+
+    def seal_puts(self) -> Batch:
+        """The same as `seal` for a line that has `only_puts`, and a tail."""
+        assert self.sealed is None
+        self.close_windows()
+        self.sealed = batch = Batch()
+        self._seal_tail(batch)
+        return batch
+
     def seal(self, *, puts: bool = True) -> Batch:
         """Hand everything that waits over to a commit; without `puts` all but the tail."""
         assert self.sealed is None
@@ -302,6 +331,7 @@ class Line(Places):
         if self.headers:
             batch.headers = {c: h for c, h in self.headers.items() if c >= first}
             self.headers = {c: h for c, h in self.headers.items() if c >= self.head}
+        batch.marks, self.marks = self.marks, {}
         self.tail = []
         self.tail_first = self.tail_shown = self.next
         self.tail_times = [(self.next, self.put_time)]
@@ -392,6 +422,7 @@ class Line(Places):
         self.hidden += batch.hidden
         self.strong_first = batch.strong_first or self.strong_first
         self.headers = {**batch.headers, **self.headers}
+        self.marks = {**batch.marks, **self.marks}
 
     def unwritten_bytes(self) -> int:
         """By how many payload bytes the records that are there differ from those committed."""
@@ -406,6 +437,54 @@ class Line(Places):
         for first, last, weight in removed:
             size -= weight - records_weight(0, last - first + 1)
         return size
+
+    # Removing what nobody takes.
+
+    def remove_returned(self, upto: int) -> Removals:
+        """Take what is back at its place, up to a counter, away from the line; says what it was.
+
+        One entry for each record: those that are to be restored are found by it.
+        """
+        gone = [record for record in self.returned if record.counter <= upto]
+        if gone:
+            self.returned = [record for record in self.returned if record.counter > upto]
+            heapify(self.returned)
+            self.bias -= len(gone)
+        return list(map(removal_of, gone))
+
+    def remove_ready(self, upto: int, most: int, now: int) -> Removals:
+        """Take records in memory that takers may have, up to a counter, `most` at the most."""
+        removed: Removals = []
+        while most > 0 and (self.head < self.run_end or self.refill()) and self.head <= upto:
+            self.close_run()
+            first, end = self.head, min(self.run_end, upto + 1, self.head + most)
+            removed.append((first, end - 1, self.taken_weight(first, end)))
+            if end == self.run_end:
+                self.ready.clear()
+            else:
+                for _ in range(end - first):
+                    self.ready.popleft()
+            self._note_waited(first, end, now)
+            self.head = self.taken_from = end
+            self.forget_headers(first, end)
+            most -= end - first
+        return removed
+
+    def _note_waited(self, first: int, end: int, now: int) -> None:
+        """Count how long records of the run were there."""
+        times = self.run_times
+        while first < end:
+            at = index_at(times, first)
+            stop = min(end, times[at + 1][0]) if at + 1 < len(times) else end
+            self.note_delay(stop - first, now - times[at][1])
+            first = stop
+
+    def skip_gap(self, upto: int, count: int) -> None:
+        """Records of the gap up to counter `upto`, `count` of them, are as good as removed."""
+        assert self.gap is not None
+        last = self.gap[1]
+        self.gap = (upto + 1, last) if upto < last else None
+        self.bias -= count
 
     # What is read from disk.
 

@@ -17,7 +17,7 @@ from fifoq.jobs import Waiter
 from fifoq.line import Line
 from fifoq.options import LEVELS, MEMORY, Durability, QueueOptions
 from fifoq.runs import COLUMN_BYTES, Batch, Returned
-from store import FifoqError, ItemTooLarge
+from store import FifoqError, ItemTooLarge, Retention
 from store.state import QueueState
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+SMALL_BYTES: Final = 4096
+"""Records up to this size are counted only when the window closes."""
 DRAINING: Final = 1
 AT_ONCE: Final = 2
 """What `_shutdown` is after an immediate one."""
@@ -61,7 +63,9 @@ class Member(Line, Generic[T]):
         "options",
         "owner",
         "pressed",
+        "takes_plain_bytes",
         "totals",
+        "unlimited",
     )
 
     def __init__(
@@ -113,6 +117,14 @@ class Member(Line, Generic[T]):
         self.options = options
         self.level = LEVELS[options.durability]
         self.fast = self.level == MEMORY and options.max_bytes is None
+        self.takes_plain_bytes = not self.codec.typed and options.max_item_bytes >= SMALL_BYTES
+        self.unlimited = (
+            self.takes_plain_bytes
+            and self.level > MEMORY
+            and options.maxsize is options.max_bytes is options.pressure_high is None
+        )
+        # Here and now, and not in the log's own time: what is removed from now on goes by it.
+        keep_removed(self._state, options.retention)
         if not options.statistics:
             self.delays = None
         elif self.delays is None:
@@ -288,6 +300,10 @@ class Member(Line, Generic[T]):
         return super().seal(puts=puts)
 
     @property
+    def only_puts(self) -> bool:
+        return not (self.leasing.given or self.leasing.acked) and super().only_puts
+
+    @property
     def dirty(self) -> bool:
         return bool(self.leasing.given or self.leasing.acked) or super().dirty
 
@@ -311,6 +327,12 @@ class Member(Line, Generic[T]):
         self.look(time.time_ns())
         super().give_back(record)
         self._bytes += len(record.payload)
+
+
+def keep_removed(state: QueueState, retention: str | Retention) -> None:
+    """Let the queue's removed records stay as long as its option says."""
+    state.retention = retention if isinstance(retention, Retention) else None
+    state.retained = retention != "acked"
 
 
 def wake_one(waiting: deque[asyncio.Future[None]]) -> None:

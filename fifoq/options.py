@@ -6,11 +6,13 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
-from store import LogOptions
+from store import LogOptions, Retention
 from store.options import refuse, wrong_number
 
 Durability = Literal["memory", "os", "sync"]
 Overflow = Literal["block", "fail", "drop-oldest", "drop-newest"]
+Kept = Literal["acked", "all"]
+"""What is kept without limits of its own: records until they are removed, or all of them."""
 
 MEMORY: Final = 0
 OS: Final = 1
@@ -40,6 +42,7 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
     pressure_low: int | None = None
     max_item_bytes: int = 16 << 20
     lease_seconds: float = 30.0
+    retention: Kept | Retention = "acked"
 
     def __post_init__(self) -> None:
         refuse(
@@ -58,6 +61,7 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
             wrong_number("max_item_bytes", self.max_item_bytes, 1),
             _most("max_item_bytes", self.max_item_bytes, ITEM_BYTES_MAX),
             wrong_number("lease_seconds", self.lease_seconds, 0.001, whole=False),
+            self._wrong_retention(),
         )
 
     def _wrong_pressure(self) -> str | None:
@@ -69,6 +73,11 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(high, int) and isinstance(low, int) and low >= high:
             return f"pressure_low={low} is not below pressure_high={high}"
         return None
+
+    def _wrong_retention(self) -> str | None:
+        if isinstance(self.retention, Retention) or self.retention in get_args(Kept):
+            return None
+        return f"retention={self.retention!r} is none of acked, all and a Retention"
 
     def changed(self, changes: dict[str, Any]) -> QueueOptions:
         """The same with some settings replaced. TypeError for a name that is none."""
@@ -92,7 +101,8 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a store writes, for all its queues. ValueError names every wrong setting.
 
     `sync_interval` bounds in seconds what a power cut can take of the weaker levels (None: they
-    are never synced on their own), `sync_every` does so in records.
+    are never synced on their own), `sync_every` does so in records. `cursor_cap_bytes` bounds how
+    much stays on disk only because a consumer has not passed it.
     """
 
     segment_bytes: int = 64 << 20
@@ -100,11 +110,13 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     segment_seconds: float = 24 * 3600
     sync_interval: float | None = 0.1
     sync_every: int | None = None
+    cursor_cap_bytes: int = 1 << 30
 
     def __post_init__(self) -> None:
         refuse(
             wrong_number("sync_interval", self.sync_interval, 0, whole=False, optional=True),
             wrong_number("sync_every", self.sync_every, 1, optional=True),
+            wrong_number("cursor_cap_bytes", self.cursor_cap_bytes, 0),
         )
         self.log_options()
 

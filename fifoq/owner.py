@@ -17,6 +17,7 @@ from functools import partial
 
 from actors import Actor, Context
 from fifoq.committer import Committer
+from fifoq.holding import Consumers
 from store import DiskFull, FifoqError, ForkError, Log, Status
 from store.blocks import DROPPED, records_weight
 
@@ -79,6 +80,7 @@ class Owner(Actor[Chore]):
             raise
         assert isinstance(log, Log)
         self._committer.own(log)
+        self._committer.watch_consumers()
 
     def _give_up(self, opening: asyncio.Future[object]) -> None:
         committer = self._committer
@@ -110,14 +112,29 @@ async def sync(committer: Committer) -> None:
 
 async def tidy(committer: Committer) -> None:
     """Seal a log that has gone quiet and compact it, a step at a time."""
-    if committer.usable and await committer.call(_tidy):
+    if committer.usable and await committer.call(partial(_tidy, committer.consumers)):
         committer.watch_idleness()
+    committer.watch_consumers()
 
 
-def _tidy(log: Log) -> bool:
+def _tidy(consumers: Consumers, log: Log) -> bool:
     log.flush()
     log.seal()
+    consumers.refresh(log)
     return log.compact()
+
+
+async def look_at_consumers(committer: Committer) -> None:
+    """See how far consumers are, free what they have passed, and look again later."""
+    consumers = committer.consumers
+    try:
+        if committer.usable:
+            await committer.call(consumers.refresh)
+            if consumers.moved:
+                # What it has passed may be worth compacting.
+                committer.watch_idleness()
+    finally:
+        committer.watch_consumers()
 
 
 def close_log(shown: dict[str, int], log: Log) -> None:

@@ -47,6 +47,7 @@ class Places:
         "looked",
         "low",
         "low_time",
+        "marks",
         "name",
         "next",
         "put_limit",
@@ -123,6 +124,8 @@ class Places:
         self.gap = (self.head, next_counter - 1) if size else None
         self.returned: list[Returned] = []
         self.headers: dict[int, bytes] = {}
+        self.marks: dict[int, tuple[str, bytes]] = {}
+        """State entries that are set in the frame of the record with that counter, or never."""
         # The size is next - head + bias: what is between them and not there counts against it.
         self.bias = size - (next_counter - self.head)
         self.take_marks: TimeRuns = []
@@ -257,6 +260,7 @@ class Places:
             assert self.tail[index] is not None
             self.tail[index] = None
             self.headers.pop(self.tail_first + index, None)
+        self.marks.pop(first, None)
         # The next strong put must say anew from where on records are hidden.
         self.strong_limit = 0
         self.withdrawn = True

@@ -14,7 +14,7 @@ from fifoq.codec import encode_headers
 from fifoq.errors import QueueClosed, QueueFull
 from fifoq.jobs import Waiter
 from fifoq.keys import Keys
-from fifoq.member import Member, too_large, wake_one
+from fifoq.member import SMALL_BYTES, Member, too_large, wake_one
 from fifoq.options import LEVELS, MEMORY, Durability
 from fifoq.places import WINDOW_MAX, WINDOW_MIN
 from fifoq.receipt import Receipt
@@ -24,10 +24,10 @@ from store.keys import COUNTER_MAX
 
 T = TypeVar("T")
 
-SMALL_BYTES: Final = 4096
-"""Records up to this size are counted only when the window closes."""
 BATCH_BYTES_MAX: Final = 56 << 20
 """What one `put_many` may hold: it is one frame."""
+QUICK_BYTES: Final = 1 << 20
+"""While no more than this waits to be written, a small record needs no count of it."""
 REAP_RECORDS: Final = 4096
 REAP_BYTES: Final = 512 << 10
 """Puts that follow each other without a turn of the loop have this much written at once."""
@@ -62,26 +62,31 @@ class Putting(Member[T]):
             self._append(item)  # type: ignore[arg-type]
             return Key(counter, self.put_time)
         if (
-            counter < self.strong_limit
+            (self.unlimited or counter < self.strong_limit)
             and type(item) is bytes
             and not options
             and len(item) <= SMALL_BYTES  # type: ignore[arg-type]
         ):
-            self.next = counter + 1
-            self._append(item)  # type: ignore[arg-type]
-            self.strong_upto = counter
-            self.bias -= 1
-            self.hidden += 1
-            moment = self.put_time
-            waiter = Waiter(self._new_future(), self, counter, 1)
-            self._committer.waiters.append(waiter)
-            try:
-                await waiter.future
-            except BaseException:
-                waiter.future.cancel()
-                self.take_back(waiter)
-                raise
-            return Key(counter, moment)
+            waiter: Waiter | None
+            if counter < self.strong_limit:
+                self.next = counter + 1
+                self._append(item)  # type: ignore[arg-type]
+                self.strong_upto = counter
+                self.bias -= 1
+                self.hidden += 1
+                waiter = Waiter(self._new_future(), self, counter, 1)
+                self._committer.waiters.append(waiter)
+            else:
+                waiter = self._put_strong(item)  # type: ignore[arg-type]
+            if waiter is not None:
+                moment = self.put_time
+                try:
+                    await waiter.future
+                except BaseException:
+                    waiter.future.cancel()
+                    self.take_back(waiter)
+                    raise
+                return Key(waiter.first, moment)
         payload, headers, level = self._prepare(item, **options)
         size = len(payload) + COLUMN_BYTES
         while not self._admits(1, size, level):
@@ -92,6 +97,31 @@ class Putting(Member[T]):
         if first and level:
             await self._committed(first, 1, level)
         return Key(first, moment)
+
+    def _put_strong(self, item: bytes) -> Waiter | None:
+        """Put a small record that must wait for its commit; None if there is more to look at."""
+        committer = self._committer
+        committer.require_usable()
+        counter = self.next
+        if (
+            committer.waiting_bytes + committer.sealed_bytes > QUICK_BYTES
+            or len(self.tail) > WINDOW_MAX
+            or committer.refused is not None
+            or self._shutdown
+            or self._putters
+            or counter >= COUNTER_MAX
+        ):
+            return None
+        now = time.time_ns()
+        self.look(now)
+        self.stamp_put(now)
+        self.append(item, strong=True)
+        waiter = Waiter(self._new_future(), self, counter, 1)
+        if len(self.tail) > 1:
+            # Whoever comes next in this turn may be one of many.
+            self._open_strong_puts()
+        committer.wait_for(self, waiter, self.level)
+        return waiter
 
     def put_nowait(self, item: T, **options: Any) -> Key:
         """Put one record in memory; returns its key at once. `flush_interval` bounds the writing.
@@ -131,6 +161,38 @@ class Putting(Member[T]):
         if first and level:
             await self._committed(first, len(payloads), level)
         return Keys(first, len(payloads), moment)
+
+    async def put_staged(
+        self, payloads: Sequence[bytes], headers: dict[int, bytes], mark: tuple[str, bytes]
+    ) -> None:
+        """Put records that were promised elsewhere, with a state entry, in one synced frame.
+
+        `headers` are those of the records with these indexes. No limit of the queue holds them up:
+        they are on disk already, and waiting there they would only hide from its size. Cancelled
+        or failed, both are in the frame or none.
+        """
+        committer = self._committer
+        size = sum(map(len, payloads)) + COLUMN_BYTES * len(payloads)
+        size += sum(map(len, headers.values()))
+        while not committer.has_room(size):
+            await committer.wait_for_room()
+            committer.require_usable()
+        if self._shutdown:
+            raise QueueClosed(f"queue {self.name!r} takes no more records; it was shut down.")
+        now = time.time_ns()
+        self.look(now)
+        self.stamp_put(now)
+        first = self.extend(payloads, strong=True)
+        committer.waiting_bytes += self.count_tail()
+        for index, encoded in headers.items():
+            self.headers[first + index] = encoded
+            self.tail_bytes += len(encoded)
+            committer.waiting_bytes += len(encoded)
+        self.marks[first] = mark
+        if self.options.max_bytes is not None:
+            self._bytes += sum(map(len, payloads))
+        self.touch()
+        await self._committed(first, len(payloads), LEVELS["sync"])
 
     def submit(self, item: T, **options: Any) -> Receipt:
         """Put one record without waiting; the receipt has its key and tells its outcome.
@@ -287,7 +349,8 @@ class Putting(Member[T]):
             committer.waiting_bytes += self.count_known(len(payloads), size, item_bytes)
         elif level > MEMORY or len(payloads[0]) > SMALL_BYTES:
             committer.waiting_bytes += self.count_tail()
-        self.touch()
+        if level == MEMORY:
+            self.touch()
         if self._putters and self._has_room():
             # One take of many records woke one of us: the next one follows.
             wake_one(self._putters)
@@ -300,7 +363,7 @@ class Putting(Member[T]):
 
     def _open_puts(self) -> None:
         """Let the next few puts of this turn pass without a look."""
-        if self.strong_upto or self._takers or not self._takes_plain_bytes:
+        if self.strong_upto or self._takers or not self.takes_plain_bytes:
             return
         count, options = self.window, self.options
         if len(self.tail) < options.buffer_size:
@@ -309,11 +372,6 @@ class Putting(Member[T]):
         self._append = self.tail.append
         self.open_puts(min(count, self._room_left()))
         self._committer.open_window(self)
-
-    @property
-    def _takes_plain_bytes(self) -> bool:
-        """Whether any small bytes may be put without a look at them."""
-        return not self.codec.typed and self.options.max_item_bytes >= SMALL_BYTES
 
     def _room_left(self) -> int:
         """How many records may come before a limit must be looked at."""
@@ -325,13 +383,20 @@ class Putting(Member[T]):
         return room
 
     def _waiter(self, first: int, count: int, level: int) -> Waiter:
-        waiter = Waiter(self._committer.loop.create_future(), self, first=first, count=count)
-        self._committer.wait(waiter, level)
+        waiter = Waiter(self._new_future(), self, first, count)
+        self._committer.wait_for(self, waiter, level)
         return waiter
 
     async def _committed(self, first: int, count: int, level: int) -> None:
         waiter = self._waiter(first, count, level)
-        if count == 1 and level == self.level:
+        if (
+            level == self.level
+            and self.strong_first
+            and self.strong_upto == self.next - 1
+            and self.takes_plain_bytes
+            and self.options.max_bytes is None
+        ):
+            # It is in the tail, not sealed at once: others of this turn may share its frame.
             self._open_strong_puts()
         try:
             await waiter.future
@@ -342,11 +407,6 @@ class Putting(Member[T]):
 
     def _open_strong_puts(self) -> None:
         """Let the next few puts of this turn share the frame of this one without a look."""
-        options = self.options
-        if options.max_bytes is not None or self.strong_upto != self.next - 1:
-            return
-        if not self._takes_plain_bytes:
-            return
         self._append = self.tail.append
         self.strong_limit = self.next + min(WINDOW_MAX, self._room_left())
         self._committer.open_window(self)

@@ -19,6 +19,7 @@ from fifoq.lease import Leases, Leasing
 from fifoq.member import AT_ONCE, DRAINING, wake_all
 from fifoq.options import QueueOptions
 from fifoq.putting import Putting
+from fifoq.removing import Removing
 from fifoq.stats import QueueStats, collect, watch
 from fifoq.taking import Taking
 from store.state import QueueState
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Queue(Putting[T], Taking[T]):
+class Queue(Putting[T], Taking[T], Removing[T]):
     """A durable FIFO queue of one store, for the event loop that opened it.
 
     Made by `fifoq.open` or `Store.queue`. Any number of tasks may put and take.

@@ -9,6 +9,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from store.blocks import records_weight
 
 SAME_TIME_NS: Final = 100_000
@@ -65,48 +67,30 @@ class Claim:
         return max(record.counter for record in self.records)
 
 
-class Batch:
+class Batch(msgspec.Struct, eq=False):
     """What one commit holds of a queue."""
 
-    __slots__ = (
-        "acked",
-        "away",
-        "claims",
-        "configuration",
-        "delay_ns",
-        "dropped",
-        "first",
-        "frame_bytes",
-        "headers",
-        "hidden",
-        "leases",
-        "restored",
-        "runs",
-        "shown",
-        "strong_first",
-        "taken",
-        "upto",
-    )
-
-    def __init__(self) -> None:
-        self.runs: list[Run] = []
-        self.shown = 0
-        """Counters below this are in the hands of takers already."""
-        self.first = self.upto = self.strong_first = 0
-        self.hidden = 0
-        """How many of the records nobody may take before the commit."""
-        self.frame_bytes = 0
-        self.headers: dict[int, bytes] = {}
-        self.taken: list[tuple[int, int, int]] = []
-        self.acked: list[tuple[int, int, int]] = []
-        self.dropped: list[tuple[int, int, int]] = []
-        self.claims: list[Claim] = []
-        self.leases: dict[int, int] = {}
-        self.restored: list[Returned] = []
-        self.away: list[Returned] = []
-        """What would have been restored, had it not been taken before."""
-        self.configuration: bytes | None = None
-        self.delay_ns = 0
+    runs: list[Run] = []
+    shown: int = 0
+    """Counters below this are in the hands of takers already."""
+    first: int = 0
+    upto: int = 0
+    strong_first: int = 0
+    hidden: int = 0
+    """How many of the records nobody may take before the commit."""
+    frame_bytes: int = 0
+    headers: dict[int, bytes] = {}
+    marks: dict[int, tuple[str, bytes]] = {}
+    taken: Removals = []
+    acked: Removals = []
+    dropped: Removals = []
+    claims: list[Claim] = []
+    leases: dict[int, int] = {}
+    restored: list[Returned] = []
+    away: list[Returned] = []
+    """What would have been restored, had it not been taken before."""
+    configuration: bytes | None = None
+    delay_ns: int = 0
 
     @property
     def removes(self) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from fifoq.histogram import Histogram
+from fifoq.holding import ConsumerStats
 
 if TYPE_CHECKING:
     from fifoq.committer import Committer
@@ -49,6 +51,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     segments: int
     errors: int
     writer: str
+    consumers: tuple[ConsumerStats, ...]
 
 
 def collect(queue: Queue[Any], committer: Committer) -> QueueStats:
@@ -86,6 +89,7 @@ def collect(queue: Queue[Any], committer: Committer) -> QueueStats:
         segments=len(log.state.segments) if log is not None else 0,
         errors=committer.error_count,
         writer="thread",
+        consumers=committer.consumers.of(queue.name, queue.next, time.time_ns()),
     )
 
 

@@ -11,13 +11,15 @@ from functools import partial
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from actors import ActorSystem
-from fifoq.codec import NOTHING_KEPT, Codec, read_kept
+from fifoq.codec import NOTHING_KEPT, Codec, kept_retention, read_kept
 from fifoq.committer import Committer
 from fifoq.jobs import cover_counters
+from fifoq.member import keep_removed
 from fifoq.options import STORE_OPTION_NAMES, QueueOptions, StoreOptions, store_options
-from fifoq.owner import Chores, Owner, close, sync, tidy
+from fifoq.owner import Chores, Owner, close, look_at_consumers, sync, tidy
 from fifoq.queue import Queue
 from fifoq.readonly import ReadOnlyStore, open_read_only
+from fifoq.staged_intake import StagedIntake
 from fifoq.writer import Runner, Writer
 from store import Log, Quarantine, open_log
 from store.files import Clock, Files
@@ -55,9 +57,12 @@ class Opening(Generic[R]):
 class Store:
     """An open store. Its queues share one log, one commit and one sync."""
 
-    def __init__(self, path: str, committer: Committer, system: ActorSystem) -> None:
+    def __init__(
+        self, path: str, committer: Committer, system: ActorSystem, staged: StagedIntake
+    ) -> None:
         self.path = path
         self._committer = committer
+        self._staged = staged
         self._system = system
         self._queues: dict[str, Queue[Any]] = {}
         self._closing: asyncio.Task[None] | None = None
@@ -88,6 +93,14 @@ class Store:
         committer.require_usable()
         if name in self._queues:
             return self._opened_before(name, type, options)
+        self._staged.begin_opening(name)
+        try:
+            return await self._open_queue(name, type, options)
+        finally:
+            self._staged.end_opening(name)
+
+    async def _open_queue(self, name: str, type: Any, options: dict[str, Any]) -> Queue[Any]:
+        committer = self._committer
         state = await committer.call(lambda log: log.queue(name))
         kept = read_kept(state.configuration)  # type: ignore[attr-defined]
         empty = not state.genesis.queue_size  # type: ignore[attr-defined]
@@ -150,7 +163,10 @@ class Store:
             await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        letting_go = await self._staged.stop()
         await self._system.stop(None)
+        if letting_go is not None:
+            await letting_go
         error, self._committer.close_error = self._committer.close_error, None
         if error is not None:
             raise error
@@ -232,14 +248,32 @@ async def _open_store(
     loop = asyncio.get_running_loop()
     committer = Committer(loop, options, path)
 
+    staged = StagedIntake(committer)
+
     def open_the_log(_: object) -> Log:
-        return open_log(
+        log = open_log(
             path, files=files, clock=clock, options=options.log_options(), recover=recover
         )
+        try:
+            staged.look(log)
+            # Before anything can be reclaimed.
+            for state in log.state.queues.values():
+                keep_removed(state, kept_retention(state.configuration))
+            committer.consumers.own(log)
+        except BaseException:
+            log.release()
+            raise
+        return log
 
     chores = Chores(close)
     committer.on_sync_due = partial(chores.give, sync)
-    committer.on_idle = partial(chores.give, tidy)
+
+    def gone_quiet() -> None:
+        chores.give(tidy)
+        staged.tidied()
+
+    committer.on_idle = gone_quiet
+    committer.on_consumers_due = partial(chores.give, look_at_consumers)
     system = await ActorSystem().start()
     try:
         # Not before: whoever leaves while the system starts must not leave a thread behind.
@@ -252,7 +286,8 @@ async def _open_store(
         _ending.add(task := asyncio.ensure_future(system.stop(0)))
         task.add_done_callback(_ending.discard)
         raise
-    return Store(path, committer, system)
+    staged.start(watch=files is None)
+    return Store(path, committer, system, staged)
 
 
 _ending: set[asyncio.Future[int]] = set()

@@ -208,6 +208,10 @@ class Queue(Generic[T]):
         leasing = self._queue.lease(seconds=seconds, timeout=timeout, auto_extend=auto_extend)
         return Delivery(self._thread, leasing, self._thread.run(leasing.start, _give_back))
 
+    def remove_upto(self, counter: int) -> int:
+        """Remove every record whose counter is not above `counter`; returns how many there were."""
+        return self._thread.run(lambda: self._queue.remove_upto(counter))
+
     def __iter__(self) -> Iterator[T]:
         """Take one record after the other, until the queue is closed, or shut down and empty."""
         while True:
@@ -315,7 +319,7 @@ class Delivery(Generic[T]):
 
     @property
     def state(self) -> str:
-        """leased, acked, nacked or expired."""
+        """leased, acked, nacked, expired or removed."""
         return self._delivery.state
 
     def ack(self) -> bool:

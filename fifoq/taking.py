@@ -7,6 +7,7 @@ removal is sealed into a frame gives it back at once, whoever leaves later with 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from typing import Final, TypeVar
 
@@ -15,6 +16,7 @@ from fifoq.jobs import Waiter
 from fifoq.member import AT_ONCE, Member, wake_all, wake_one
 from fifoq.options import MEMORY
 from fifoq.runs import Claim, Returned, removal_of
+from store import DiskFull
 
 T = TypeVar("T")
 
@@ -255,19 +257,46 @@ class Taking(Member[T]):
                     self.give_back(record)
                 self.records_came()
         elif waiter.future.cancelled() or succeeded(waiter.future):
-            # Until they are back nobody takes what is behind them.
             claim.left = True
-            self.restoring += len(claim.records)
+            self._hold_back(len(claim.records))
             if succeeded(waiter.future):
                 self._committer.restore(self, claim)
 
+    def _hold_back(self, count: int) -> None:
+        """Until that many records are back nobody takes what is behind them, in a window either."""
+        self.close_windows()
+        self.restoring += count
+
     async def restore(self, records: list[Returned]) -> None:
         """Records that were taken reached nobody: they are back at their places on return."""
-        self.restoring += len(records)
-        # First the removal, if it still waits: a frame's removals come after what it restores.
-        await self._next_commit()
-        self.restored += records
-        await self._next_commit()
+        self._hold_back(len(records))
+        records = self._forget_removals(records)
+        while self.sealed is not None and not self._unsealed(records):
+            # A frame's removals come after what it restores; refused, they wait again.
+            with contextlib.suppress(DiskFull):
+                await self._next_commit()
+            records = self._forget_removals(records)
+        if records:
+            self.restored += records
+            await self._next_commit()
+
+    def _forget_removals(self, records: list[Returned]) -> list[Returned]:
+        """Give records back whose removal still waits, and need no commit; returns the others."""
+        waiting = set(self.removed)
+        mine = {entry for entry in map(removal_of, records) if entry in waiting}
+        if mine:
+            self.removed = [entry for entry in self.removed if entry not in mine]
+        for record in records:
+            if removal_of(record) in mine:
+                self.restoring -= 1
+                self.give_back(record)
+        self.records_came()
+        return [record for record in records if removal_of(record) not in mine]
+
+    def _unsealed(self, records: list[Returned]) -> bool:
+        """Whether no removal of these is in the frame that is under way."""
+        assert self.sealed is not None
+        return not {*self.sealed.taken} & {*map(removal_of, records)}
 
 
 def succeeded(future: asyncio.Future[None]) -> bool:

@@ -73,9 +73,10 @@ class Writer:
         self._job = job
         self.finished = False
         self._jobs_started += 1
-        self._go.release()
         if self._aside is None:
             self._stand_aside_later()
+        # The last thing: as long as this thread goes on, the other one waits for the interpreter.
+        self._go.release()
 
     def stop(self) -> None:
         if self._stopped:

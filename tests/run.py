@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -57,7 +58,10 @@ def main(arguments: list[str]) -> int:
     os.environ["FIFOQ_WRITES_FIGURES"] = "1" if wanted else ""
     defaults = [] if deep else ["-m", "not deep"]
     if not any(argument.startswith("-n") for argument in rest):
-        defaults += ["-n", str(os.cpu_count() or 1), "--dist", "worksteal"]
+        defaults += ["-n", str(os.cpu_count() or 1), "--dist", "loadgroup"]
+    # Started in the background of a shell, this would ignore Ctrl-C, and so would every program
+    # that a test interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     tally = Tally()
     with tempfile.TemporaryDirectory() as scratch:
         recorded = Path(scratch) / "figures"

@@ -5,7 +5,7 @@ Rows of the design whose feature is not built yet are not listed.
 
 from __future__ import annotations
 
-from fifoq.bench import actor, backlog, durable, memory, resources
+from fifoq.bench import actor, backlog, durable, importing, memory, resources, spark, staging
 from fifoq.bench.measure import Group, on_loop
 
 GROUPS = (
@@ -21,8 +21,14 @@ GROUPS = (
     Group("64-sync", on_loop(durable.many_sync)),
     Group("lease-ack", on_loop(memory.lease_ack)),
     Group("put-nowait", on_loop(memory.put_nowait)),
+    Group("staging-put", on_loop(staging.staging_put)),
     Group("actor-tell", on_loop(actor.actor_tell)),
     Group("disk-bytes", on_loop(resources.disk_bytes)),
     Group("open-backlog", backlog.open_backlog),
     Group("idle", on_loop(resources.idle)),
+    Group("import", importing.import_time),
+    Group("spark-scan", spark.needing_spark("Spark scan to noop, of Parquet", spark.scan)),
+    Group("spark-stream", spark.needing_spark("Spark stream, of a batch scan", spark.stream)),
+    Group("spark-plan", spark.plan),
+    Group("spark-growth", spark.needing_spark("Spark scan, time per record", spark.growth)),
 )

@@ -55,6 +55,31 @@ class Bench:
         return stepped
 
 
+class SmallDisk(Bench):
+    """A disk that somebody else can fill up and empty again."""
+
+    def __init__(self) -> None:
+        super().__init__(SimFiles(capacity=4 << 20))
+
+    def fill(self) -> None:
+        directory = self.files.open_dir("/")
+        handle = self.files.create(directory, "stuff")
+        offset = 0
+        for size in (1 << 20, 1 << 12, 512):
+            while True:
+                try:
+                    offset += self.files.pwrite(handle, b"x" * size, offset)
+                except OSError:
+                    break
+        self.files.close(handle)
+        self.files.close(directory)
+
+    def empty(self) -> None:
+        directory = self.files.open_dir("/")
+        self.files.unlink(directory, "stuff")
+        self.files.close(directory)
+
+
 async def started(work: Awaitable[T]) -> asyncio.Task[T]:
     """A task that has gone as far as it can without time passing."""
     task = asyncio.ensure_future(_wait_for(work))
@@ -90,6 +115,15 @@ def fake_time(monkeypatch: pytest.MonkeyPatch, start: int = 2 * 10**18) -> list[
         def time_ns() -> int:
             return now[0]
 
-    for module in ("member", "putting", "taking", "queue", "lease"):
+    for module in (
+        "holding",
+        "lease",
+        "member",
+        "putting",
+        "queue",
+        "removing",
+        "stats",
+        "taking",
+    ):
         monkeypatch.setattr(f"fifoq.{module}.time", Time)
     return now

@@ -61,6 +61,7 @@ ROWS = {
     "64-sync": ["64 producers, sync", "  of the limit"],
     "lease-ack": ["lease + ack, memory"],
     "put-nowait": ["put_nowait"],
+    "staging-put": ["staging buffer: put, memory", "  put_many of 100, sync"],
     "actor-tell": ["actor tell → handled, in memory", "  of pykka"],
     "disk-bytes": ["disk bytes per payload byte, put_many"],
     "open-backlog": [
@@ -70,6 +71,7 @@ ROWS = {
         "  more memory, first take included",
     ],
     "idle": ["idle queue: wake-ups in a second", "  CPU in a second"],
+    "import": ["import fifoq"],
 }
 MET = Row("a", 2.0, "×", 1.0, True)
 MISSED = Row("b", 2.0, "×", 1.0, False)
@@ -80,14 +82,22 @@ def setting(tmp_path: Path) -> Setting:
     return Setting(tmp_path, rounds=1, quick=True)
 
 
-@pytest.mark.parametrize("group", GROUPS, ids=lambda group: group.name)
+# Those of Spark run with the other tests of its session.
+HERE = [group for group in GROUPS if not group.name.startswith("spark-")]
+
+
+@pytest.mark.parametrize("group", HERE, ids=lambda group: group.name)
 def test_every_row_runs_small_and_leaves_nothing_behind(group: Group, setting: Setting) -> None:
     found = group.run(setting)
     measured = [row for row in found if isinstance(row, Row)]
     assert [row.name for row in measured] == ROWS[group.name][: len(measured)]
     # Only what other people's packages are needed for may be missing.
     assert len(found) == len(ROWS[group.name])
-    assert [row.why for row in found if isinstance(row, Absent)] in ([], ["pip install pykka"])
+    assert [row.why for row in found if isinstance(row, Absent)] in (
+        [],
+        ["pip install pykka"],
+        ["pip install 'fifoq[spark]'"],
+    )
     for row in measured:
         # Wake-ups are counted against another queue's, and may be fewer.
         assert row.value >= 0 or row.unit == "more"

@@ -10,37 +10,12 @@ import pytest
 
 import fifoq
 from fifoq import CorruptionError, DiskFull, DurabilityError, StoreFailed
-from tests.fifoq.support import PATH, Bench, cancelled, drained, started
+from tests.fifoq.support import PATH, Bench, SmallDisk, cancelled, drained, started
 from tests.support.faulty import Fault, FaultyFiles
 from tests.support.simfiles import SimFiles
 from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
-
-
-class SmallDisk(Bench):
-    """A disk that somebody else can fill up and empty again."""
-
-    def __init__(self) -> None:
-        super().__init__(SimFiles(capacity=4 << 20))
-
-    def fill(self) -> None:
-        directory = self.files.open_dir("/")
-        handle = self.files.create(directory, "stuff")
-        offset = 0
-        for size in (1 << 20, 1 << 12, 512):
-            while True:
-                try:
-                    offset += self.files.pwrite(handle, b"x" * size, offset)
-                except OSError:
-                    break
-        self.files.close(handle)
-        self.files.close(directory)
-
-    def empty(self) -> None:
-        directory = self.files.open_dir("/")
-        self.files.unlink(directory, "stuff")
-        self.files.close(directory)
 
 
 @pytest.fixture

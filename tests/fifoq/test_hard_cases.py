@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from fifoq import DiskFull, Queue, QueueClosed, QueueFull
-from tests.fifoq.support import Bench, cancelled, drained, started
-from tests.fifoq.test_disk_trouble import SmallDisk
+from fifoq import DiskFull, Queue, QueueClosed, QueueEmpty, QueueFull
+from tests.fifoq.support import Bench, SmallDisk, cancelled, drained, started
 from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
@@ -100,6 +99,82 @@ async def test_a_record_that_a_full_disk_can_not_restore_is_there_for_takers(
         await q.put(b"c")
     async with disk.open() as q:
         assert await drained(q) == [b"c"]
+
+
+async def test_a_frame_of_removals_alone_confirms_no_put(disk: SmallDisk) -> None:
+    """One that had come while a frame was refused returned, and was not on disk."""
+    async with disk.open() as q:
+        await q.put_many([b"a", b"b"])
+        disk.fill()
+        disk.runner.hold()
+        calls = [asyncio.ensure_future(q.put(BIG)), asyncio.ensure_future(q.take())]
+        await settle()
+        late = await started(q.put(b"late"))
+        # The frame that is refused, and that of its removals.
+        assert [await disk.step(), await disk.step()] == [True, True]
+        told = late.done() and late.exception() is None
+        twin = disk.files.copy()
+        disk.empty()
+        disk.runner.let_go()
+        outcomes = await asyncio.gather(*calls, late, return_exceptions=True)
+        assert isinstance(outcomes[0], DiskFull)
+        assert outcomes[1] == b"a"
+    twin.process_crash()
+    async with Bench(twin).open() as again:
+        assert (b"late" in await drained(again)) == told
+
+
+async def test_a_frame_of_removals_alone_confirms_no_take_of_an_unwritten_record(
+    disk: SmallDisk,
+) -> None:
+    """A take of one that was put in memory returned although nothing of it was on disk."""
+    async with disk.open() as q:
+        await q.put(b"a")
+        disk.fill()
+        disk.runner.hold()
+        await q.put(BIG, durability="memory")
+        first = await started(q.take())
+        second = await started(q.take())
+        assert [await disk.step(), await disk.step()] == [True, True]
+        early = second.done()
+        disk.empty()
+        disk.runner.let_go()
+        assert [await first, await second] == [b"a", BIG]
+        assert not early
+
+
+async def test_an_unwritten_record_that_is_given_back_needs_no_disk() -> None:
+    """It was restored beside its own put, which no frame can hold: the store failed."""
+    disk = SmallDisk()
+    async with disk.open(durability="memory") as q:
+        big = b"x" * 400_000
+        disk.fill()
+        await q.put(big)
+        taken = q.take_record_nowait()
+        await q.restore([taken])
+        assert len(q) == 1
+        assert q.take_nowait() == big
+        disk.empty()
+        await q.put(b"a")
+    async with disk.open() as q:
+        assert await drained(q) == [b"a"]
+
+
+async def test_a_record_is_given_back_whose_removal_is_under_way(bench: Bench) -> None:
+    async with bench.open(durability="memory") as q:
+        await q.put_many([b"a", b"b", b"c"])
+        bench.runner.hold()
+        records = await q.take_records(1)
+        flush = await started(q.flush())
+        records += await q.take_records(1)
+        restore = await started(q.restore(records))
+        with pytest.raises(QueueEmpty):
+            q.take_nowait()
+        bench.runner.let_go()
+        await asyncio.gather(flush, restore)
+        assert len(q) == 3
+    async with bench.open() as q:
+        assert await drained(q) == [b"a", b"b", b"c"]
 
 
 async def test_a_record_that_a_full_disk_could_not_restore_is_written_later(
@@ -363,3 +438,24 @@ async def test_a_wrong_argument_leaves_the_record_where_it_is(
             await call(q)
         assert await q.take(timeout=1) == b"1"
         assert await q.take(timeout=1) == b"2"
+
+
+async def test_producers_that_never_pause_do_not_hold_up_other_work(bench: Bench) -> None:
+    """Whatever needed the log for itself waited until nobody had anything to commit: to open a
+    queue of a store that many tasks put into took as long as they went on."""
+    async with bench.open_store() as store:
+        q = await store.queue()
+        put_count = 0
+
+        async def produce() -> None:
+            nonlocal put_count
+            while put_count < 5000:
+                await q.put(b"x")
+                put_count += 1
+
+        producers = [asyncio.ensure_future(produce()) for _ in range(4)]
+        await asyncio.sleep(0)
+        await store.queue("other")
+        seen = put_count
+        await asyncio.gather(*producers)
+        assert seen < 500

@@ -15,7 +15,7 @@ import fifoq
 from fifoq import _shadow
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("pyspark", "pyarrow", "typer", "rich", "pandas")
+HEAVY = ("pyspark", "py4j", "pyarrow", "numpy", "pandas", "typer", "rich", "uvloop")
 
 
 def python(code: str, *path: Path) -> subprocess.CompletedProcess[str]:

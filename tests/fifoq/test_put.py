@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fifoq import ItemTooLarge, Key, Queue, QueueFull
+from fifoq import ItemTooLarge, Key, Queue, QueueEmpty, QueueFull
 from tests.fifoq.support import Bench, cancelled, drained, started
 from tests.support.virtual import settle
 
@@ -423,3 +423,28 @@ async def test_large_headers_of_many_puts_do_not_overfill_a_frame(
         puts = [asyncio.ensure_future(q.put(b"%d" % n, headers=headers)) for n in range(40)]
         await asyncio.wait_for(asyncio.gather(*puts), 60)
         assert await drained(q) == [b"%d" % n for n in range(40)]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("options", [{}, {"maxsize": 100}, {"pressure_high": 100}])
+async def test_a_caller_who_is_alone_does_not_hide_behind_those_who_follow(
+    bench: Bench, options: dict[str, Any]
+) -> None:
+    """The put of one who has long been alone is sealed in its own step, before the turn is over.
+
+    Others of that turn come with the next frame, and must not keep the first one hidden.
+    """
+    async with bench.open(**options) as queue:
+        for _ in range(5):
+            await queue.put(b"before")
+        bench.runner.hold()
+        puts = [asyncio.ensure_future(queue.put(payload)) for payload in (b"1", b"2", b"3")]
+        await settle()
+        await bench.step()
+        assert [put.done() for put in puts] == [True, False, False]
+        assert [queue.take_nowait() for _ in range(6)] == [b"before"] * 5 + [b"1"]
+        with pytest.raises(QueueEmpty):
+            queue.take_nowait()
+        bench.runner.let_go()
+        await asyncio.gather(*puts)
+        assert [await queue.take(), await queue.take()] == [b"2", b"3"]

@@ -19,6 +19,7 @@ PAGE = (ROOT / "docs/reference/queue.md").read_text()
 # What other modules of fifoq call; not for users. A new method goes here or onto the page.
 INTERNAL = {
     "Queue": {
+        "put_staged",
         "byte_count",
         "bytes_went",
         "close_windows",
@@ -33,6 +34,7 @@ INTERNAL = {
         "records_went",
         "restore",
         "seal",
+        "skipped",
         "store_closed",
         "take_back",
         "take_record_nowait",

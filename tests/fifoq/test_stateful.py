@@ -143,6 +143,27 @@ class QueueMachine(RuleBasedStateMachine):
 
         self.run(take())
 
+    @rule(name=names, share=st.sampled_from([0.0, 0.3, 0.7, 1.0]))
+    def remove_upto(self, name: str, share: float) -> None:
+        queue = self.queues[name]
+        upto = int(queue.next * share)
+        on_disk = queue.gap[0] if queue.gap is not None else queue.next
+        # What is only on disk is a step of its own.
+        removed = 0
+        for first, last in ((0, min(upto, on_disk - 1)), (on_disk, upto)):
+            gone = [counter for counter in self.now[name] if first <= counter <= last]
+            state = self.changed()
+            for counter in gone:
+                del state[name][counter]
+            removed += len(gone)
+        assert self.run(queue.remove_upto(upto)) == removed
+        if removed:
+            self.sure(self.levels[name])
+        for other, delivery in list(self.leased):
+            if other == name and delivery.key.counter <= upto:
+                assert delivery.state == "removed"
+                self.leased.remove((other, delivery))
+
     @rule(name=names)
     def lease(self, name: str) -> None:
         ready = self.ready(name)

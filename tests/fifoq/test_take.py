@@ -80,6 +80,90 @@ async def test_a_take_cancelled_after_sealing_has_its_record_restored(bench: Ben
         assert await drained(q) == [b"a", b"b", b"c", b"d"]
 
 
+@pytest.mark.parametrize("way", ["take", "lease"])
+async def test_no_window_passes_a_record_that_is_on_its_way_back(bench: Bench, way: str) -> None:
+    """Calls of the same turn got what was behind a record that a blocking caller gave back."""
+
+    async def next_item() -> Any:
+        return await q.take() if way == "take" else (await q.lease()).item
+
+    async with bench.open(durability="memory") as q:
+        await q.put_many([b"a", b"b", b"c"])
+        records = await q.take_records(1)
+        # The first opens a window for those who follow in this turn.
+        calls = [next_item(), q.restore(records), next_item()]
+        found = await asyncio.gather(*calls)
+        assert found == [b"b", None, b"a"]
+
+
+async def test_no_window_passes_the_record_of_a_taker_that_left_after_sealing(
+    bench: Bench,
+) -> None:
+    """The same for a queue that is in memory now and was not when the taker came."""
+    async with bench.open(durability="sync") as q:
+        await q.put_many([b"a", b"b", b"c"])
+        bench.runner.hold()
+        leaving = await started(q.take())
+        q.configure(durability="memory")
+        first = asyncio.ensure_future(q.take())
+        leaving.cancel()
+        second = asyncio.ensure_future(q.take())
+        await settle()
+        bench.runner.let_go()
+        assert [await first, await second] == [b"b", b"a"]
+        assert leaving.cancelled()
+
+
+async def test_a_lease_that_waited_opens_no_window_past_a_record_on_its_way_back(
+    bench: Bench,
+) -> None:
+    """Nor does one that was under way when its queue's durability was changed to memory."""
+
+    async def two_items() -> list[bytes]:
+        return [(await q.lease()).item, (await q.lease()).item]
+
+    async with bench.open(durability="sync") as q:
+        await q.put_many([b"a", b"b", b"c"])
+        bench.runner.hold()
+        leaving = asyncio.ensure_future(q.take())
+        leases = await started(two_items())
+        q.configure(durability="memory")
+        await cancelled(leaving)
+        bench.runner.let_go()
+        assert await leases == [b"b", b"a"]
+
+
+async def test_a_lease_that_waited_does_not_hide_what_was_taken_meanwhile(bench: Bench) -> None:
+    """The window that it opened made the next lease forget a removal: the record came again."""
+
+    async def two_leases() -> None:
+        await q.lease()
+        await q.lease()
+
+    async with bench.open(durability="sync") as q:
+        await q.put_many([b"a", b"b", b"c", b"d"])
+        bench.runner.hold()
+        leases = await started(two_leases())
+        q.configure(durability="memory")
+        assert q.take_nowait() == b"b"
+        bench.runner.let_go()
+        await leases
+    async with bench.open() as q:
+        assert await drained(q) == [b"a", b"c", b"d"]
+
+
+async def test_a_lease_of_what_was_given_back_does_not_hide_what_was_taken(bench: Bench) -> None:
+    """The same for the window of a lease whose record did not come from the run."""
+    async with bench.open(durability="memory") as q:
+        await q.put_many([b"a", b"b", b"c", b"d"])
+        records = await q.take_records(1)
+        assert q.take_nowait() == b"b"
+        await q.restore(records)
+        assert [(await q.lease()).item, (await q.lease()).item] == [b"a", b"c"]
+    async with bench.open() as q:
+        assert await drained(q) == [b"a", b"c", b"d"]
+
+
 async def test_closing_waits_for_what_is_restored(bench: Bench) -> None:
     """The record of a taker who left was to come back with the next frame; there was none."""
     q = await bench.open()

@@ -74,7 +74,7 @@ def test_stats_tell_pressure_to_one_who_never_waits_and_that_it_has_gone(tmp_pat
         (
             {"segmentbytes": 3},
             "unknown store option 'segmentbytes'; there are segment_bytes, segment_records, "
-            "segment_seconds, sync_interval, sync_every. Nothing was changed.",
+            "segment_seconds, sync_interval, sync_every, cursor_cap_bytes. Nothing was changed.",
         ),
     ],
 )

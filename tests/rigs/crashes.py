@@ -54,6 +54,27 @@ class Outcome(msgspec.Struct, kw_only=True):
     interrupted: list[str] = []
 
 
+def tell(history: History, event: traffic.Event, end: Crash) -> None:
+    """Let the history know of an event; `end` is how the store was left before this process."""
+    match event[0]:
+        case "c":
+            _, number, kind, queue, level, items, count = event
+            history.called(number, kind, queue, level, items=items, count=count)
+        case "r":
+            history.returned(event[1], event[2], event[3])
+        case "l":
+            history.left(event[1])
+        case "e":
+            history.empty(event[1])
+        case "n":
+            history.refused(event[1])
+        case "f":
+            history.failed(event[1])
+        case "d":
+            found = {queue: [(c, i) for c, i in rows] for queue, rows in event[1].items()}
+            history.opened(end, found)
+
+
 class Worker:
     """A forked process with traffic on a store."""
 
@@ -69,7 +90,7 @@ class Worker:
         os.close(writer)
         self._buffer = bytearray()
         self._decode = msgspec.msgpack.Decoder().decode
-        self.found: dict[str, list[tuple[int, int]]] | None = None
+        self.found: dict[str, Any] | None = None
         self.ended = False
 
     def hear(self, history: History, seconds: float, end: Crash) -> bool:
@@ -99,26 +120,11 @@ class Worker:
         del buffer[:at]
 
     def _tell(self, history: History, event: list[Any], end: Crash) -> None:
-        match event[0]:
-            case "c":
-                _, number, kind, queue, level, items, count = event
-                history.called(number, kind, queue, level, items=items, count=count)
-            case "r":
-                history.returned(event[1], event[2], event[3])
-            case "l":
-                history.left(event[1])
-            case "e":
-                history.empty(event[1])
-            case "n":
-                history.refused(event[1])
-            case "f":
-                history.failed(event[1])
-            case "d":
-                found = {queue: [(c, i) for c, i in rows] for queue, rows in event[1].items()}
-                history.opened(end, found)
-                self.found = found
-            case "z":
-                self.ended = True
+        tell(history, event, end)
+        if event[0] == "d":
+            self.found = event[1]
+        elif event[0] == "z":
+            self.ended = True
 
     def kill(self, history: History, end: Crash) -> None:
         """Kill it and hear the rest."""

@@ -100,7 +100,9 @@ class Steady:
 
     async def _consume(self, queue: Queue[bytes]) -> None:
         while True:
-            self.taken += len(await queue.take_many(40))
+            count = len(await queue.take_many(40))
+            # Not before it is there: others count meanwhile.
+            self.taken += count
             await asyncio.sleep(0.002)
 
     async def _hold(self, queue: Queue[bytes]) -> None:

@@ -13,7 +13,7 @@ import threading
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 from zlib import crc32
 
 import msgspec
@@ -24,13 +24,18 @@ from fifoq.options import LEVELS
 from store.files import Handle
 from store.osfiles import OsFiles
 
+R = TypeVar("R")
+
 SEGMENT_BYTES: Final = 64 << 10
 DEPTH_MAX: Final = 60
 EVENTS_MAX: Final = 512
 SIZES: Final = (0, 0, 20, 90, 400, 3000)
 PAUSE_TURNS_MAX: Final = 12
+WAIT_SECONDS: Final = 0.5
 DROPPED_SECONDS: Final = 0.25
-"""Leases that nobody ends: long enough to be told of before they end by themselves."""
+"""Leases that nobody ends."""
+HELD_SECONDS: Final = 3600.0
+"""Leases that end before a process does, also where one who acks is made to leave."""
 
 QUEUES: Final[dict[str, tuple[fifoq.options.Durability, bool]]] = {
     "orders": ("sync", True),
@@ -117,9 +122,9 @@ def item_of(payload: bytes) -> int:
 class Traffic:
     """The tasks of one process on one store."""
 
-    def __init__(self, job: Job, teller: Teller) -> None:
+    def __init__(self, job: Job, say: Callable[..., None]) -> None:
         self._job = job
-        self._say = teller.say
+        self._say = say
         self._random = Random(job.seed)
         self._next_item = job.first_item
         self._number = 0
@@ -197,17 +202,23 @@ class Traffic:
         (item,) = items = self._items(1)
         number = self._call("put", queue, LEVELS[level or queue.durability], items)
         options = {} if level is None else {"durability": level}
-        key = await self._perhaps(queue, number, queue.put(self._payload(item), **options))
-        if key is not None:
+
+        async def put() -> None:
+            key = await queue.put(self._payload(item), **options)
             self._say("r", number, (), key.counter)
+
+        await self._perhaps(queue, number, put())
 
     async def _put_many(self, queue: Queue[bytes]) -> None:
         items = self._items(self._random.randint(2, 9))
         number = self._call("put", queue, LEVELS[queue.durability], items)
         payloads = [self._payload(item) for item in items]
-        keys = await self._perhaps(queue, number, queue.put_many(payloads))
-        if keys is not None:
+
+        async def put_many() -> None:
+            keys = await queue.put_many(payloads)
             self._say("r", number, (), keys[0].counter)
+
+        await self._perhaps(queue, number, put_many())
 
     def _put_nowait(self, queue: Queue[bytes]) -> None:
         (item,) = items = self._items(1)
@@ -221,27 +232,24 @@ class Traffic:
 
     async def _take(self, queue: Queue[bytes]) -> None:
         number = self._call("take", queue, LEVELS[queue.durability])
-        timeout = self._random.choice((None, 0.02)) if self._goes_on() else 0.02
-        try:
-            taken = await self._perhaps(queue, number, queue.take(timeout=timeout or 0.5))
-        except TimeoutError:
-            # It may have left while its removal was under way, as if it had been cancelled.
-            self._say("l", number)
-            return
-        if taken is not None:
+        timeout = self._random.choice((WAIT_SECONDS, 0.02)) if self._goes_on() else 0.02
+
+        async def take() -> None:
+            taken = await queue.take(timeout=timeout)
             self._say("r", number, (item_of(taken),), 0)
+
+        await self._perhaps(queue, number, take())
 
     async def _take_many(self, queue: Queue[bytes]) -> None:
         count = self._random.randint(2, 12)
         number = self._call("take", queue, LEVELS[queue.durability], (), count)
-        try:
-            async with asyncio.timeout(0.5):
-                taken = await self._perhaps(queue, number, queue.take_many(count))
-        except TimeoutError:
-            self._say("l", number)
-            return
-        if taken is not None:
+
+        async def take_many() -> None:
+            async with asyncio.timeout(WAIT_SECONDS):
+                taken = await queue.take_many(count)
             self._say("r", number, [item_of(payload) for payload in taken], 0)
+
+        await self._perhaps(queue, number, take_many())
 
     async def _take_nowait(self, queue: Queue[bytes]) -> None:
         number = self._call("take", queue, 0)
@@ -255,51 +263,65 @@ class Traffic:
     async def _lease(self, queue: Queue[bytes]) -> None:
         number = self._call("lease", queue, 0)
         dropped = self._random.random() < 0.05
-        leasing = queue.lease(seconds=DROPPED_SECONDS if dropped else 30.0, timeout=0.5)
+        seconds = DROPPED_SECONDS if dropped else HELD_SECONDS
+        leasing = queue.lease(seconds=seconds, timeout=WAIT_SECONDS)
 
         async def lease() -> Delivery[bytes]:
-            return await leasing
+            delivery = await leasing
+            items = (item_of(delivery.item),)
+            self._say("r", number, items, 0)
+            if dropped:
+                self._say("r", self._call("drop", queue, 0, items), (), 0)
+            return delivery
 
-        try:
-            delivery = await self._perhaps(queue, number, lease())
-        except TimeoutError:
-            self._say("l", number)
-            return
-        if delivery is None:
-            return
+        delivery = await self._perhaps(queue, number, lease())
+        if delivery is not None and not dropped:
+            await self._end_lease(queue, delivery)
+
+    async def _end_lease(self, queue: Queue[bytes], delivery: Delivery[bytes]) -> None:
         items = (item_of(delivery.item),)
-        self._say("r", number, items, 0)
-        if dropped:
-            self._say("r", self._call("drop", queue, 0, items), (), 0)
-            return
         for _ in range(self._random.randint(0, 3)):
             await asyncio.sleep(0)
         if self._random.random() < 0.3:
             number = self._call("nack", queue, 0, items)
             delivery.nack()
             self._say("r", number, (), 0)
-        else:
-            number = self._call("ack", queue, LEVELS[queue.durability], items)
-            if await self._perhaps(queue, number, delivery.ack()):
-                self._say("r", number, (), 0)
+            return
+        number = self._call("ack", queue, LEVELS[queue.durability], items)
+
+        async def ack() -> None:
+            await delivery.ack()
+            self._say("r", number, (), 0)
+
+        await self._perhaps(queue, number, ack())
 
     async def _perhaps(
-        self, queue: Queue[bytes], number: int, call: Coroutine[Any, Any, Any]
-    ) -> Any:
-        """What the call returns, or None if it was made to leave after some turns."""
-        if not QUEUES[queue.name][1] or self._random.random() > 0.15:
-            return await call
-        task = asyncio.ensure_future(call)
+        self, queue: Queue[bytes], number: int, call: Coroutine[Any, Any, R]
+    ) -> R | None:
+        """Make the call, or make it leave after some turns; None if it left or waited too long.
+
+        A call tells its outcome itself, in the step in which it ends. Were it told by whoever waits
+        for the call, he could be made to leave in between, and what was taken would be untold.
+        """
         try:
-            for _ in range(self._random.randint(0, PAUSE_TURNS_MAX)):
+            if not QUEUES[queue.name][1] or self._random.random() > 0.15:
+                return await call
+            task = asyncio.ensure_future(call)
+            try:
+                for _ in range(self._random.randint(0, PAUSE_TURNS_MAX)):
+                    if not task.done():
+                        await asyncio.sleep(0)
+            finally:
+                task.cancel()
                 if not task.done():
-                    await asyncio.sleep(0)
-            task.cancel()
-            return await task
-        except asyncio.CancelledError:
-            task.cancel()
-            self._say("l", number)
-            return None
+                    await asyncio.wait([task])
+            if not task.cancelled():
+                return task.result()
+        except TimeoutError:
+            # It may have left while its removal was under way, as if it had been cancelled.
+            pass
+        self._say("l", number)
+        return None
 
     def _call(
         self,
@@ -322,7 +344,7 @@ class Traffic:
 
 
 async def _main(job: Job, teller: Teller) -> None:
-    traffic = Traffic(job, teller)
+    traffic = Traffic(job, teller.say)
     files = TellingFiles(teller, job.mutant)
     async with fifoq.open_store(job.path, files=files, segment_bytes=SEGMENT_BYTES) as store:
         await traffic.run(store)
