@@ -14,8 +14,13 @@ from store import Retention
 
 T = TypeVar("T")
 
-HEADERS_MAX: Final = 100
-HEADER_BYTES_MAX: Final = 64 << 10
+HEADERS_MAX: Final = 16
+HEADER_NAME_BYTES_MAX: Final = 64
+HEADER_VALUE_BYTES_MAX: Final = 512
+HEADERS_BYTES_MAX: Final = 8 << 10
+"""What a put may give; the last one is all of them, encoded."""
+OWN_PREFIX: Final = "fifoq."
+"""Names that begin so are the queue's own."""
 
 _encode_map = msgspec.msgpack.Encoder().encode
 _decode_map = msgspec.msgpack.Decoder(dict[str, str]).decode
@@ -178,18 +183,52 @@ def _without_names(part: Any, numbers: dict[str, str]) -> Any:
 
 
 def encode_headers(headers: dict[str, str]) -> bytes:
-    """Headers as msgpack. TypeError unless they are strings, ValueError over the limits."""
+    """Headers of a put as msgpack. TypeError unless they are strings, ValueError over a limit."""
     if not isinstance(headers, dict) or not all(
         isinstance(text, str) for pair in headers.items() for text in pair
     ):
         raise TypeError("headers is a dict of strings to strings. Nothing was stored.")
+    if len(headers) > HEADERS_MAX:
+        raise ValueError(f"{len(headers)} headers are over the limit of {HEADERS_MAX}. {_NOTHING}")
+    for at, (name, value) in enumerate(headers.items(), 1):
+        _check_header(at, name, value)
     encoded = _encode_map(headers)
-    if len(headers) > HEADERS_MAX or len(encoded) > HEADER_BYTES_MAX:
+    if len(encoded) > HEADERS_BYTES_MAX:
         raise ValueError(
-            f"{len(headers)} headers of {len(encoded)} bytes are over the limits of {HEADERS_MAX} "
-            f"and {HEADER_BYTES_MAX}. Nothing was stored."
+            f"headers of {len(encoded)} bytes are over the limit of {HEADERS_BYTES_MAX} for all of "
+            f"them. {_NOTHING}"
         )
     return encoded
+
+
+_NOTHING: Final = "Nothing was stored."
+
+
+def _check_header(at: int, name: str, value: str) -> None:
+    """ValueError for a header that is over a limit. It says which, and shows nothing of it."""
+    try:
+        name_bytes, value_bytes = len(name.encode()), len(value.encode())
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"header {at} has a lone surrogate, which no file holds. {_NOTHING}"
+        ) from None
+    if not 0 < name_bytes <= HEADER_NAME_BYTES_MAX:
+        raise ValueError(
+            f"header {at}: a name of {name_bytes} bytes is not one of 1 to "
+            f"{HEADER_NAME_BYTES_MAX}. {_NOTHING}"
+        )
+    if value_bytes > HEADER_VALUE_BYTES_MAX:
+        raise ValueError(
+            f"header {at}: a value of {value_bytes} bytes is over the limit of "
+            f"{HEADER_VALUE_BYTES_MAX}. {_NOTHING}"
+        )
+    if name.startswith(OWN_PREFIX):
+        raise ValueError(f"header {at}: names that begin with {OWN_PREFIX} are taken. {_NOTHING}")
+
+
+def encode_own_headers(headers: dict[str, str]) -> bytes:
+    """Headers that the queue itself gives a record; what limits a put does not bind them."""
+    return _encode_map(headers)
 
 
 def decode_headers(encoded: bytes | None) -> dict[str, str]:

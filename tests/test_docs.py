@@ -9,7 +9,13 @@ import pytest
 
 import actors
 import store
-from fifoq.codec import HEADER_BYTES_MAX, HEADERS_MAX
+from fifoq.codec import (
+    HEADER_NAME_BYTES_MAX,
+    HEADER_VALUE_BYTES_MAX,
+    HEADERS_BYTES_MAX,
+    HEADERS_MAX,
+    OWN_PREFIX,
+)
 from fifoq.committer import LINGER_TURNS_MAX, RETRY_SECONDS, SEAL_SECONDS
 from fifoq.intake import UNSEALED_BYTES_MAX
 from fifoq.lease import EXTENDED_SECONDS_MAX
@@ -155,7 +161,11 @@ def test_the_limits_that_are_told_are_those_of_the_code() -> None:
     assert f"at most {ITEM_BYTES_MAX >> 20} MiB" in reference
     assert f"never more than {TAKE_MANY_MAX:,};" in reference
     assert f"over {BATCH_BYTES_MAX >> 20} MiB together" in reference
-    assert f"at most {HEADERS_MAX} strings by name, {HEADER_BYTES_MAX >> 10} KiB" in reference
+    assert (
+        f"Headers are at most {HEADERS_MAX} strings by name: names of 1 to {HEADER_NAME_BYTES_MAX} "
+        f"bytes that do not begin with `{OWN_PREFIX}`, values of at most {HEADER_VALUE_BYTES_MAX} "
+        f"bytes, {HEADERS_BYTES_MAX >> 10} KiB together."
+    ) in reference
     assert LINGER_TURNS_MAX == 2
     assert "up to two turns of the loop" in why
 

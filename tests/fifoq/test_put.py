@@ -386,8 +386,6 @@ async def test_headers_are_checked_kept_and_read_back(bench: Bench) -> None:
         for wrong in ({"a": 1}, {1: "a"}, ["x"]):
             with pytest.raises(TypeError, match="dict of strings"):
                 await q.put(b"d", headers=wrong)
-        with pytest.raises(ValueError, match="over the limits"):
-            await q.put(b"d", headers={str(n): "" for n in range(101)})
         async with q.lease() as d:
             assert d.headers == {"trace": "1"}
     async with bench.open() as q:
@@ -418,6 +416,8 @@ async def test_large_headers_of_many_puts_do_not_overfill_a_frame(
     """Headers were not counted: one frame of too many raised in the loop, and all puts hung."""
     monkeypatch.setattr("fifoq.intake.UNSEALED_BYTES_MAX", 100_000)
     monkeypatch.setattr("store.draft.BODY_BYTES_MAX", 300_000)
+    monkeypatch.setattr("fifoq.codec.HEADER_VALUE_BYTES_MAX", 20_000)
+    monkeypatch.setattr("fifoq.codec.HEADERS_BYTES_MAX", 21_000)
     headers = {"h": "x" * 20_000}
     async with bench.open() as q:
         puts = [asyncio.ensure_future(q.put(b"%d" % n, headers=headers)) for n in range(40)]
