@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from fifoq.errors import QueueClosed
-from fifoq.intake import FRAME_BYTES_MAX, Intake
+from fifoq.intake import Intake
 from fifoq.jobs import (
     READ_RECORDS,
     Call,
@@ -28,12 +28,11 @@ from fifoq.jobs import (
 )
 from fifoq.line import Line
 from fifoq.options import MEMORY, SYNC
-from fifoq.runs import Batch, Claim, time_runs
+from fifoq.runs import FRAME_BYTES_MAX, LINES_PER_FRAME_MAX, Batch, Claim, time_runs
 from store import FifoqError, ForkError, Log
 
 logger = logging.getLogger("fifoq")
 
-LINES_PER_FRAME_MAX: Final = 8192
 SEAL_SECONDS: Final = 0.05
 """After this much silence the log is sealed, so that readers see the last commit."""
 RETRY_SECONDS: Final = 0.25
@@ -43,6 +42,9 @@ CALL_AFTER: Final = 8
 """Commits that may be made before a call that waits: producers that never pause do not stop it."""
 COMPACT_EVERY: Final = 8
 """Commits between two steps of compaction, while there is something to compact."""
+
+
+_NO_LINES: Final[dict[Line, None]] = {}
 
 
 class Committer(Intake):
@@ -93,6 +95,7 @@ class Committer(Intake):
         for call in self._calls:
             call.fail(error)
         self._calls.clear()
+        self.joints.retire()
 
     def close_without_loop(self) -> None:
         """Let the directory go after the loop ended; nobody can be told anything any more."""
@@ -210,7 +213,8 @@ class Committer(Intake):
 
     def _lingers(self) -> bool:
         """Wait a turn for those who were in the last frame and may be about to ask again."""
-        if len(self.waiters) >= self._expected or self._lingered >= LINGER_TURNS_MAX:
+        waiting = len(self.waiters) + len(self.joints.waiting)
+        if waiting >= self._expected or self._lingered >= LINGER_TURNS_MAX:
             return False
         self._lingered += 1
         self.linger_turns += 1
@@ -225,23 +229,28 @@ class Committer(Intake):
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
-        if puts and len(self._dirty) == 1:
+        bound = self._enter_joints(log, puts=puts)
+        joints = self.joints.under_way
+        if puts and len(self._dirty) == 1 and not (joints or self._due):
             commit = self._seal_puts(log)
             if commit is not None:
                 return commit
         draft = log.draft()
         batches: list[tuple[Line, Batch]] = []
         must_sync = False
-        for line in list(self._dirty):
+        for line in [*bound, *self._dirty] if bound else list(self._dirty):
             self.waiting_bytes += line.count_tail()
             size = line.tail_bytes + line.restored_bytes()
-            if batches and (
-                draft.size + size > FRAME_BYTES_MAX or len(batches) >= LINES_PER_FRAME_MAX
+            whole = line in bound
+            if (
+                batches
+                and not whole
+                and (draft.size + size > FRAME_BYTES_MAX or len(batches) >= LINES_PER_FRAME_MAX)
             ):
                 self._due = True
                 break
-            del self._dirty[line]
-            fits = size <= FRAME_BYTES_MAX or not line.restored
+            self._dirty.pop(line, None)
+            fits = whole or size <= FRAME_BYTES_MAX or not line.restored
             batch = line.seal(puts=puts and fits)
             if puts and line.dirty:
                 # What is restored comes first, and the rest with the next frame.
@@ -254,6 +263,8 @@ class Committer(Intake):
                 batches.append((line, batch))
             else:
                 line.confirm()
+        for joint in joints:
+            draft.set_states(joint.states)
         self._give_room()
         waiters, self.waiters = self.waiters, []
         if self._due:
@@ -263,22 +274,36 @@ class Committer(Intake):
             waiters = [w for w in waiters if w.line in sealed and not _needs_tail(w)]
         elif not puts:
             # Some came while the frame with the tails was refused: this one confirms none of them.
-            unwritten = any(map(_waits, self.lines.values()))
+            unwritten = bool(self.joints.waiting) or any(map(_waits, self.lines.values()))
             early = {w for w in waiters if _needs_tail(w) or (w.line is None and unwritten)}
             self.waiters = [w for w in waiters if w in early]
             waiters = [w for w in waiters if w not in early]
-        rest = self._due or bool(self.waiters)
+        rest = self._due or bool(self.waiters or self.joints.waiting)
         level, self._level = self._level, (self._level if rest else MEMORY)
         records = sum(batch.upto - batch.first + 1 for _, batch in batches if batch.upto)
         sync = self._syncs(level, records) or must_sync
-        if not batches:
+        if not (batches or joints):
             if not waiters:
                 return None
             if not (sync and log.durable_upto < log.sequence):
                 self._resolve(waiters)
                 return None
-        self._expect(len(waiters))
-        return Commit(log, draft if batches else None, sync, batches, waiters, level, records)
+        self._expect(len(waiters) + len(joints))
+        holds = bool(batches or joints)
+        return Commit(log, draft if holds else None, sync, batches, waiters, level, records)
+
+    def _enter_joints(self, log: Log, *, puts: bool) -> dict[Line, None]:
+        """What changes several queues stands in this frame whole, or waits for the next one.
+
+        Returns the lines that must be in this frame with all that they have.
+        """
+        if not self.joints.waiting:
+            return _NO_LINES
+        bound = self.joints.enter(log, puts=puts)
+        for line in bound:
+            self._dirty.pop(line, None)
+        self._due = puts and bool(self.joints.waiting)
+        return bound
 
     def _seal_puts(self, log: Log) -> Commit | None:
         """The same when one queue has new records and nothing else; None if there is more to it."""
@@ -350,6 +375,8 @@ class Committer(Intake):
                 self._dirty[line] = None
                 self._due = True
         self._resolve(job.waiters)
+        if self.joints.under_way:
+            self.joints.committed()
         if job.synced or log.durable_upto == log.sequence:
             self._unsynced_records = 0
             self.syncs.add(int(log.last_sync_seconds * 1e9))
@@ -376,7 +403,7 @@ class Committer(Intake):
         """Nothing of the frame was stored and the log goes on."""
         self.error_count += 1
         self.sealed_bytes = 0
-        had_puts = any(batch.upto for _, batch in job.batches)
+        had_puts = any(batch.upto for _, batch in job.batches) or self.joints.set_states
         for line, batch in job.batches:
             self.waiting_bytes += batch.frame_bytes
             line.unseal()
@@ -384,6 +411,7 @@ class Committer(Intake):
             if batch.restored and not had_puts:
                 line.give_back_early()
                 line.records_came()
+        self.joints.refused(error, again=had_puts)
         kept = [waiter for waiter in job.waiters if had_puts and not _needs_tail(waiter)]
         for waiter in job.waiters:
             if waiter not in kept:
@@ -394,16 +422,22 @@ class Committer(Intake):
                 if waiter.line is None:
                     self._refuse_waiter(waiter, error)
         if not had_puts:
+            if self.joints.waiting:
+                self.commit_soon()
             self._retry_later()
             self._give_room()
             return
         # Removals need no space of their own: try them alone.
         self.waiters = kept + self.waiters
         self._level = max(self._level, job.level)
-        retry = self._seal(puts=False) if any(map(_removes, self._dirty)) or kept else None
+        drains = kept or self.joints.waiting or any(map(_removes, self._dirty))
+        retry = self._seal(puts=False) if drains else None
         for line in self.lines.values():
             if line.dirty:
                 self._dirty[line] = None
+        if self.joints.waiting:
+            # They came while the frame was refused, and are to be told as well.
+            self.commit_soon()
         if retry is not None and self.runner is not None:
             self._job = retry
             self.runner.start(retry.run)
@@ -442,6 +476,7 @@ class Committer(Intake):
         for waiter in waiting:
             if not waiter.future.done():
                 waiter.future.set_exception(error)
+        self.joints.fail(error)
         for line in self.lines.values():
             line.close_windows()
             line.records_came()

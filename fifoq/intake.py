@@ -16,12 +16,13 @@ from fifoq.errors import QueueClosed, WrongLoop
 from fifoq.histogram import Histogram
 from fifoq.holding import LOOK_SECONDS, Consumers
 from fifoq.jobs import Call, Job, Waiter
+from fifoq.joint import Joints
 from fifoq.line import Line
 from fifoq.options import MEMORY, SYNC, StoreOptions
+from fifoq.runs import FRAME_BYTES_MAX
 from fifoq.writer import Runner
 from store import FifoqError, ForkError, Log, StoreFailed
 
-FRAME_BYTES_MAX: Final = 56 << 20
 UNSEALED_BYTES_MAX: Final = 28 << 20
 """What may wait to be sealed, with its overhead, before puts wait; as much may be under way."""
 ALONE_MIN: Final = 3
@@ -59,6 +60,7 @@ class Intake:
         self._room_waiters: list[asyncio.Future[None]] = []
         self._dirty: dict[Line, None] = {}
         self.waiters: list[Waiter] = []
+        self.joints = Joints(self)
         self._level = MEMORY
         self._due = False
         self._job: Job | None = None
@@ -99,7 +101,7 @@ class Intake:
 
     @property
     def has_unwritten(self) -> bool:
-        return bool(self.waiters or any(line.dirty for line in self._dirty))
+        return bool(self.waiters or self.joints.waiting or any(line.dirty for line in self._dirty))
 
     # Called from the rare paths of queues.
 
@@ -184,6 +186,15 @@ class Intake:
         self._level = max(self._level, level)
         self._due = True
         self.pump()
+
+    def raise_level(self, level: int) -> None:
+        """The next commit is at that level at least."""
+        if level > self._level:
+            self._level = level
+
+    def forget(self, line: Line) -> None:
+        """The line is nobody's any more."""
+        self._dirty.pop(line, None)
 
     def commit_soon(self) -> None:
         """Commit what waits at the end of this turn, or as soon as the writer is free."""

@@ -260,6 +260,10 @@ def add_batch(draft: Draft, log: Log, line: Line, batch: Batch) -> bool:
         if ranges:
             draft.remove(queue, merged(sorted(ranges)), reason=reason, delay_ns=delay)
             delay = 0
+    for reason in sorted({reason for reason, _ in batch.joined}):
+        ranges = [removal for why, removal in batch.joined if why == reason]
+        draft.remove(queue, merged(sorted(ranges)), reason=reason, delay_ns=delay)
+        delay = 0
     if batch.runs or batch.removes:
         _set_marks(draft, queue, line)
     return bool(batch.runs) and keep_counters(draft, queue, line.next)

@@ -284,6 +284,7 @@ class Line(Places):
             batch.acked, self.acked = self.acked, []
             batch.dropped, self.dropped = self.dropped, []
             batch.leases, self.leases = self.leases, {}
+        batch.joined, self.joined = self.joined, []
         for claim in batch.claims:
             claim.sealed = True
             batch.taken += map(removal_of, claim.records)
@@ -301,7 +302,8 @@ class Line(Places):
 
     def _seal_away(self, batch: Batch) -> None:
         """What was back early and is removed by this batch need not be restored before."""
-        removed = {first for first, _, _ in (*batch.taken, *batch.acked, *batch.dropped)}
+        joined = [removal for _, removal in batch.joined]
+        removed = {first for first, _, _ in (*batch.taken, *batch.acked, *batch.dropped, *joined)}
         away = removed & self.back_early
         batch.away = [record for record in self.restored if record.counter in away]
         self.restored = [record for record in self.restored if record.counter not in away]
@@ -434,6 +436,7 @@ class Line(Places):
         if self.sealed is not None:
             size += sum(len(payload) for run in self.sealed.runs for payload in run.payloads)
             removed += [*self.sealed.taken, *self.sealed.acked, *self.sealed.dropped]
+            removed += [removal for _, removal in self.sealed.joined]
         for first, last, weight in removed:
             size -= weight - records_weight(0, last - first + 1)
         return size

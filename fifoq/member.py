@@ -56,6 +56,7 @@ class Member(Line, Generic[T]):
         "_takers",
         "_trouble",
         "_written",
+        "arriving",
         "codec",
         "fast",
         "leasing",
@@ -95,6 +96,8 @@ class Member(Line, Generic[T]):
         self._shutdown = 0
         self._asyncio: AsyncioQueue[T] | None = None
         self.pressed = False
+        self.arriving = 0
+        """Records of joints that wait for their frame."""
         self._trouble: FifoqError | None = None
         self._bytes = self._written = genesis.queue_bytes
         self.owner: Closable | None = None
@@ -172,7 +175,7 @@ class Member(Line, Generic[T]):
     def _depth(self) -> int:
         """Records, those included that nobody may take before their commit."""
         sealed = self.sealed.hidden if self.sealed is not None else 0
-        return len(self) + self.hidden + sealed
+        return len(self) + self.hidden + sealed + self.arriving
 
     def _has_room(self) -> bool:
         maxsize, max_bytes = self.options.maxsize, self.options.max_bytes
@@ -321,6 +324,24 @@ class Member(Line, Generic[T]):
         if withdrawn:
             self._bytes -= size
         return withdrawn
+
+    def expect(self, count: int) -> None:
+        self.close_windows()
+        self.arriving += count
+
+    def arrive(self, payload: bytes, headers: bytes | None, now: int) -> tuple[int, int]:
+        if self.options.max_bytes is not None:
+            self._bytes += len(payload)
+        return super().arrive(payload, headers, now)
+
+    def depart(self, record: Returned, reason: int, now: int) -> None:
+        super().depart(record, reason, now)
+        self._bytes -= len(record.payload)
+        self.taken_time = now
+
+    def stay(self, record: Returned) -> None:
+        super().stay(record)
+        self._bytes += len(record.payload)
 
     def give_back(self, record: Returned) -> None:
         # The size turns here: what it was must be seen, and no window may pass the record by.

@@ -10,7 +10,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from fifoq.histogram import Histogram
-from fifoq.runs import COLUMN_BYTES, SAME_TIME_NS, Batch, Claim, Returned, Run, TimeRuns
+from fifoq.runs import (
+    COLUMN_BYTES,
+    SAME_TIME_NS,
+    Batch,
+    Claim,
+    Returned,
+    Run,
+    TimeRuns,
+    removal_of,
+)
 from store import FifoqError
 
 WINDOW_MIN: Final = 4
@@ -42,6 +51,7 @@ class Places:
         "hidden",
         "high",
         "high_time",
+        "joined",
         "lease_limit",
         "leases",
         "looked",
@@ -132,6 +142,8 @@ class Places:
         self.removed: list[tuple[int, int, int]] = []
         self.acked: list[tuple[int, int, int]] = []
         self.dropped: list[tuple[int, int, int]] = []
+        self.joined: list[tuple[int, tuple[int, int, int]]] = []
+        """Removals of joints with their reasons, for the batch that is sealed next."""
         self.claims: list[Claim] = []
         self.leases: dict[int, int] = {}
         self.restored: list[Returned] = []
@@ -306,6 +318,31 @@ class Places:
         self.tail_bytes += size
         self.tail_counted = len(self.tail)
         return size
+
+    # Joints.
+
+    def expect(self, count: int) -> None:
+        """That many records are about to arrive; negative if they do now, or never will."""
+
+    def arrive(self, payload: bytes, headers: bytes | None, now: int) -> tuple[int, int]:
+        """Put a record of a joint, whose frame is put together; returns its counter and time."""
+        self.look(now)
+        moment = self.stamp_put(now)
+        counter = self.append(payload, strong=True)
+        if headers is not None:
+            self.headers[counter] = headers
+            self.tail_bytes += len(headers)
+        return counter, moment
+
+    def depart(self, record: Returned, reason: int, now: int) -> None:
+        """A record that is out of its place and still counted goes with the next batch."""
+        self.look(now)
+        self.joined.append((reason, removal_of(record)))
+        self.bias -= 1
+
+    def stay(self, record: Returned) -> None:
+        """It does not go: it is counted again, and still out of its place."""
+        self.bias += 1
 
     # What the queue does when its line moves.
 

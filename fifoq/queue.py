@@ -83,7 +83,7 @@ class Queue(Putting[T], Taking[T], Removing[T]):
     def counts(self) -> tuple[int, int, int]:
         """Records ever put and ever taken, and when the last one was taken."""
         given = self.next - self.totals.next_counter - self.withdrawn_count
-        put = self.totals.total_put_count + given - (self._depth() - len(self))
+        put = self.totals.total_put_count + given - (self._depth() - self.arriving - len(self))
         taken = put - len(self) - self._lost
         return put, taken, max(self.taken_time, self._state.genesis.last_take_time)
 

@@ -20,6 +20,9 @@ COLUMN_BYTES: Final = 16
 RECORD_OVERHEAD: Final = 48
 """What a record in memory needs beside its bytes, about."""
 TIME_RUNS_MAX: Final = 64
+FRAME_BYTES_MAX: Final = 56 << 20
+"""What a frame holds of records; one alone may be larger."""
+LINES_PER_FRAME_MAX: Final = 8192
 
 TimeRuns = list[tuple[int, int]]
 """From which counter on which time holds, rising."""
@@ -84,6 +87,8 @@ class Batch(msgspec.Struct, eq=False):
     taken: Removals = []
     acked: Removals = []
     dropped: Removals = []
+    joined: list[tuple[int, tuple[int, int, int]]] = []
+    """Removals of joints, each with its reason: they are back with their joints if refused."""
     claims: list[Claim] = []
     leases: dict[int, int] = {}
     restored: list[Returned] = []
@@ -94,7 +99,7 @@ class Batch(msgspec.Struct, eq=False):
 
     @property
     def removes(self) -> bool:
-        return bool(self.taken or self.acked or self.dropped)
+        return bool(self.taken or self.acked or self.dropped or self.joined)
 
     def __bool__(self) -> bool:
         return bool(self.runs or self.removes or self.leases or self.restored or self.configuration)

@@ -107,6 +107,9 @@ class Store:
         codec: Codec[Any] = Codec(type, kept, name, empty=empty)
         chosen = QueueOptions().changed({**kept.options, **options})
         await committer.call(lambda log: cover_counters(log, state))  # type: ignore[arg-type]
+        while name in committer.lines and name not in self._queues:
+            # A frame that is under way puts records into it.
+            await committer.call(lambda log: None)
         if name in self._queues:
             # By somebody else, while we waited.
             return self._opened_before(name, type, options)

@@ -117,6 +117,7 @@ def fake_time(monkeypatch: pytest.MonkeyPatch, start: int = 2 * 10**18) -> list[
 
     for module in (
         "holding",
+        "joint",
         "lease",
         "member",
         "putting",

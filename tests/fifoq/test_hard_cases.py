@@ -28,6 +28,7 @@ def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every limit of a frame, from MiB to KiB."""
     monkeypatch.setattr("store.draft.BODY_BYTES_MAX", 64 << 10)
     monkeypatch.setattr("fifoq.intake.FRAME_BYTES_MAX", 56 << 10)
+    monkeypatch.setattr("fifoq.joint.FRAME_BYTES_MAX", 56 << 10)
     monkeypatch.setattr("fifoq.committer.FRAME_BYTES_MAX", 56 << 10)
     monkeypatch.setattr("fifoq.intake.UNSEALED_BYTES_MAX", 32 << 10)
     monkeypatch.setattr("fifoq.line.RESTORED_BYTES_MAX", 4 << 10)

@@ -15,6 +15,7 @@ LINE: Final = "tests/fifoq/test_line.py"
 REMOVE: Final = "tests/fifoq/test_remove_upto.py"
 HOLDING: Final = "tests/fifoq/test_holding.py"
 CONSUMERS: Final = "tests/fifoq/test_consumers.py"
+JOINT: Final = "tests/fifoq/test_joint.py"
 
 QUEUE_BATTERY: Final = (FAULTS, CANCELLATION)
 """Everything that is tried after a mutant's own killers."""
@@ -247,5 +248,33 @@ QUEUE_MUTANTS: Final = (
         "                keep_removed(state, kept_retention(state.configuration))\n",
         "                pass\n",
         HOLDING,
+    ),
+    _mutant(
+        "what belongs into one frame is split over two",
+        "committer",
+        "            whole = line in bound\n",
+        "            whole = False\n",
+        JOINT,
+    ),
+    _mutant(
+        "removals are written without the puts that belong to them",
+        "joint",
+        "        return not (self.puts or self.states) and all(\n",
+        "        return all(\n",
+        JOINT,
+    ),
+    _mutant(
+        "what was withdrawn from several queues happens all the same",
+        "joint",
+        "        self.waiting.remove(joint)\n        self._leave(joint)\n",
+        "",
+        JOINT,
+    ),
+    _mutant(
+        "a queue is opened beside a frame that puts into it",
+        "store",
+        "        while name in committer.lines and name not in self._queues:\n",
+        "        while False:\n",
+        JOINT,
     ),
 )
