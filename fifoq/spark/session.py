@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -53,7 +54,27 @@ def register(spark: SparkSession) -> None:
     from fifoq.spark.source import FifoqSource
 
     spark.conf.set(PUSHDOWN, "true")
-    spark.dataSource.register(FifoqSource)
+    with _active(spark):
+        spark.dataSource.register(FifoqSource)
+
+
+@contextmanager
+def _active(spark: SparkSession) -> Iterator[None]:
+    """Let it be the active session of this thread for the time of the block.
+
+    Spark asks the active session, not the one that it is called on, whether a format is known
+    already, and refuses the second of two sessions otherwise.
+    """
+    sessions = SparkSession._get_j_spark_session_class(spark._jvm)
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def _defaults(master: str) -> dict[str, str]:

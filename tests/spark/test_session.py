@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 import fifoq.spark
 from fifoq.spark.session import JavaMissing, find_java
+from tests.spark.support import counters, error_of, fill, numbered, read
 
 # The package has a function of that name.
 module = importlib.import_module("fifoq.spark.session")
@@ -31,6 +32,21 @@ def test_registering_again_turns_push_down_on_again(spark: SparkSession) -> None
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
     fifoq.spark.register(spark)
     assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
+
+
+def test_another_session_of_the_context_has_the_format_once_it_is_registered(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark looked for the name in the active session, found it there, and refused the new one."""
+    fill(tmp_path / "store", numbered(5))
+    other = spark.newSession()
+    told = error_of(lambda: read(other, tmp_path / "store"))
+    assert "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: fifoq" in told
+    fifoq.spark.register(other)
+    assert counters(read(other, tmp_path / "store").filter("counter > 3")) == [4, 5]
+    assert SparkSession.getActiveSession() is spark
+    # The first one is as it was.
+    assert counters(read(spark, tmp_path / "store")) == [1, 2, 3, 4, 5]
 
 
 def fake_java(home: Path, version: str) -> str:
