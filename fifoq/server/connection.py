@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import logging
 import secrets
+from asyncio import timeout
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 
@@ -154,14 +155,14 @@ class Connection:
         """Let what is on its way arrive, but do not wait for a client that takes nothing."""
         self._writer.close()
         try:
-            async with asyncio.timeout(LINGER_SECONDS):
+            async with timeout(LINGER_SECONDS):
                 await self._writer.wait_closed()
         except (OSError, TimeoutError):
             self._writer.transport.abort()
 
     async def _run(self, too_many: bool) -> None:
         try:
-            async with asyncio.timeout(self._limits.greeting_seconds):
+            async with timeout(self._limits.greeting_seconds):
                 await self._greet(too_many)
         except TimeoutError:
             self._refuse(TIMEOUT, "no greeting and proof came in time")
@@ -222,14 +223,14 @@ class Connection:
     async def _next_request(self) -> tuple[Header, bytes] | None:
         """The next request, or None if the client has gone between two of them."""
         try:
-            async with asyncio.timeout(self._limits.idle_seconds):
+            async with timeout(self._limits.idle_seconds):
                 first = await self._reader.read(1)
         except TimeoutError:
             self._refuse(TIMEOUT, f"no request came for {self._limits.idle_seconds:g} seconds")
         if not first:
             return None
         try:
-            async with asyncio.timeout(self._limits.request_seconds):
+            async with timeout(self._limits.request_seconds):
                 head = first + await self._reader.readexactly(MESSAGE_HEADER_BYTES - 1)
                 header = decode_header(head, self._limits.request_bytes)
                 body = await self._reader.readexactly(header.body_bytes)
@@ -295,7 +296,7 @@ class Connection:
             self._writer.write(piece)
             self._traffic.bytes += len(piece)
             try:
-                async with asyncio.timeout(self._limits.send_seconds):
+                async with timeout(self._limits.send_seconds):
                     await self._writer.drain()
             except TimeoutError:
                 _log.warning("%s: takes nothing, dropped", self.peer)
@@ -316,7 +317,7 @@ class Connection:
     async def _say_why(self, refused: Refused) -> None:
         self._send_at_once(Failure(refused.code, str(refused)))
         try:
-            async with asyncio.timeout(LINGER_SECONDS):
+            async with timeout(LINGER_SECONDS):
                 await self._writer.drain()
                 self._writer.write_eof()
                 # Closing with unread bytes would make the kernel take the error back.

@@ -6,10 +6,10 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fifoq.server import FrameServer, ServerLimits, serve
 from fifoq.server.client import FrameClient
@@ -34,6 +34,52 @@ from tests.fifoq.loops import LOOPS, PATIENCE_SECONDS
 
 TOKEN = "a token that nobody guesses"
 NONCE = b"0123456789abcdef"
+LIMITS = ServerLimits()
+TURNS = 20
+
+
+class Deadlines:
+    """The deadlines of servers: they come when a test says so, however slow the machine is."""
+
+    def __init__(self) -> None:
+        self._standing: list[_Deadline] = []
+
+    @asynccontextmanager
+    async def timeout(self, seconds: float) -> AsyncIterator[None]:
+        """Instead of `asyncio.timeout`."""
+        async with asyncio.timeout(None) as timeout:
+            deadline = _Deadline(seconds, timeout, asyncio.get_running_loop())
+            self._standing.append(deadline)
+            try:
+                yield
+            finally:
+                self._standing.remove(deadline)
+
+    def come(self, seconds: float) -> None:
+        """Let the deadline of that length come, once a connection does nothing but wait for it."""
+        until(lambda: self._waited_for(seconds))
+        deadline = self._waited_for(seconds)
+        assert deadline is not None
+        deadline.loop.call_soon_threadsafe(deadline.come)
+
+    def _waited_for(self, seconds: float) -> _Deadline | None:
+        """The one that stands now and still after some turns of its loop."""
+        found = next((each for each in list(self._standing) if each.seconds == seconds), None)
+        if found is not None:
+            for _ in range(TURNS):
+                turned = threading.Event()
+                found.loop.call_soon_threadsafe(turned.set)
+                turned.wait(PATIENCE_SECONDS)
+        return found if found in self._standing else None
+
+
+class _Deadline(NamedTuple):
+    seconds: float
+    timeout: asyncio.Timeout
+    loop: asyncio.AbstractEventLoop
+
+    def come(self) -> None:
+        self.timeout.reschedule(self.loop.time())
 
 
 @contextmanager
@@ -82,7 +128,9 @@ def serving(
 
 
 def client_of(server: FrameServer, **options: Any) -> FrameClient:
-    return FrameClient(server.host, server.port, options.pop("token", TOKEN), **options)
+    patience = {"connect_seconds": PATIENCE_SECONDS, "answer_seconds": PATIENCE_SECONDS}
+    token = options.pop("token", TOKEN)
+    return FrameClient(server.host, server.port, token, **{**patience, **options})
 
 
 def fill(path: Path, *, name: str = "main", frames: int = 10, each: int = 20) -> list[bytes]:
