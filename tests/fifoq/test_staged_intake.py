@@ -14,8 +14,9 @@ import pytest
 import fifoq
 from fifoq import staged_intake
 from fifoq.codec import encode_headers
+from fifoq.staged import decode_progress, state_name
 from store import open_log
-from tests.fifoq.support import PATH, Bench, drained
+from tests.fifoq.support import PATH, Bench, SmallDisk, drained, started
 from tests.support.crashes import after_process_crash, crash_points, power_images
 from tests.support.simfiles import SimFiles
 from tests.support.staging import staged_batch
@@ -135,6 +136,37 @@ async def test_a_writer_that_another_query_took_over_is_refused(
     content = bench.files.content(f"{STAGED}/{refused[0]}")
     assert content.startswith(b"writer 'spark' belongs to the query q1")
     assert not any(name.endswith(".manifest") for name in names(bench.files, STAGED))
+
+
+async def test_the_rest_of_a_batch_is_not_taken_from_other_parts(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of it was in when the owner was killed; the writer, started anew, staged it again."""
+    monkeypatch.setattr(staged_intake, "STEP_BYTES", 20)
+    identity = await store_id(bench)
+    hand_over(bench.files, staged_batch(identity, [[b"a" * 40], [b"b" * 40]]))
+    twin = None
+    async with bench.open_store() as store:
+        log = store._committer.log
+        assert log is not None
+        bench.runner.hold()
+        for _ in range(20):
+            await bench.step()
+            progress = decode_progress(log.state_of(state_name("main", "spark", once=False)))
+            if progress is not None and progress.blocks == 1 and twin is None:
+                twin = after_process_crash(bench.files)
+        bench.runner.let_go()
+    assert twin is not None
+    for name in names(twin, STAGED):
+        handle = twin.open_dir(STAGED)
+        twin.unlink(handle, name)
+        twin.close(handle)
+    hand_over(twin, staged_batch(identity, [[b"c" * 40], [b"d"]]))
+    async with Bench(twin).open() as q:
+        await settle()
+        assert await drained(q) == [b"a" * 40]
+    (refused,) = [name for name in names(twin, STAGED) if name.endswith(".refused")]
+    assert b"1 blocks of batch 0 are in the queue already" in twin.content(f"{STAGED}/{refused}")
 
 
 def damages(batch: dict[str, bytes]) -> Iterable[dict[str, bytes]]:
@@ -268,6 +300,49 @@ async def test_a_full_disk_is_waited_out() -> None:
     async with Bench(twin).open() as q:
         await settle()
         assert await drained(q) == [b"between", *big[0]]
+
+
+async def test_a_batch_whose_frame_was_refused_once_is_still_known_when_it_comes_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A put waits on when another queue did not fit into its frame, and the disk refuses that.
+
+    The records go into the next frame, and without how far their writer is they would come twice.
+    """
+    monkeypatch.setattr("fifoq.committer.LINES_PER_FRAME_MAX", 1)
+    refused = 0
+    for steps in range(12):
+        disk = SmallDisk()
+        identity = await store_id(disk)
+        big = [b"x" * 100_000] * 4
+        batch = staged_batch(identity, [big])
+        async with disk.open_store() as store:
+            q, other = await store.queue(), await store.queue("other")
+            await settle()
+            hand_over(disk.files, batch)
+            disk.runner.hold()
+            store._staged.wake()
+            for _ in range(steps):
+                await disk.step()
+            # So that this queue is the first in the frame, and the other one the next.
+            q.put_nowait(b"a", durability="memory")
+            putting = await started(other.put(b"b"))
+            disk.fill()
+            while await disk.step():
+                if q.marks and store._committer.error_count:
+                    refused += 1
+                    break
+            disk.empty()
+            disk.runner.let_go()
+            await asyncio.sleep(2 * staged_intake.RETRY_SECONDS)
+            await asyncio.gather(putting, return_exceptions=True)
+            assert names(disk.files, STAGED) == []
+            hand_over(disk.files, batch)
+            store._staged.wake()
+            await settle()
+            assert names(disk.files, STAGED) == []
+            assert sorted(await drained(q)) == [b"a", *big], steps
+    assert refused
 
 
 @pytest.mark.parametrize("opened", [True, False])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutants.catalogue import Mutant
+from tests.mutants.spark_catalogue import SPARK_MUTANTS
 
 FAULTS: Final = "tests/fifoq/test_faults.py"
 CANCELLATION: Final = "tests/fifoq/test_cancellation.py"
@@ -16,6 +17,7 @@ REMOVE: Final = "tests/fifoq/test_remove_upto.py"
 HOLDING: Final = "tests/fifoq/test_holding.py"
 CONSUMERS: Final = "tests/fifoq/test_consumers.py"
 JOINT: Final = "tests/fifoq/test_joint.py"
+INTAKE: Final = "tests/fifoq/test_staged_intake.py"
 
 QUEUE_BATTERY: Final = (FAULTS, CANCELLATION)
 """Everything that is tried after a mutant's own killers."""
@@ -277,4 +279,40 @@ QUEUE_MUTANTS: Final = (
         "        while False:\n",
         JOINT,
     ),
+    _mutant(
+        "how far a writer is gets lost with a refused frame",
+        "line",
+        "        self.marks = {**batch.marks, **self.marks}\n",
+        "",
+        INTAKE,
+    ),
+    _mutant(
+        "records are taken in without how far their writer is",
+        "staged_intake",
+        "            draft.set_states([mark])\n",
+        "",
+        INTAKE,
+    ),
+    _mutant(
+        "a batch that comes again after a later one is taken in",
+        "staged_intake",
+        "    return progress.batch > manifest.batch\n",
+        "    return False\n",
+        INTAKE,
+    ),
+    _mutant(
+        "a damaged batch is taken in up to the damage",
+        "staged_intake",
+        "            await self._check(manifest)\n",
+        "",
+        INTAKE,
+    ),
+    _mutant(
+        "a batch is gone on with from other parts",
+        "staged_intake",
+        "            and progress.parts != manifest.parts_checksum\n",
+        "            and False\n",
+        INTAKE,
+    ),
+    *SPARK_MUTANTS,
 )

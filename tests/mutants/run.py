@@ -42,8 +42,13 @@ class StaleMutant(Exception):
     """The text that a mutant changes is not in the store exactly once."""
 
 
+def path_of(mutant: Mutant) -> Path:
+    """The module's file; its name may have dots."""
+    return ROOT / mutant.package / f"{mutant.module.replace('.', '/')}.py"
+
+
 def source_of(mutant: Mutant) -> str:
-    return (ROOT / mutant.package / f"{mutant.module}.py").read_text(encoding="utf-8")
+    return path_of(mutant).read_text(encoding="utf-8")
 
 
 def mutated(mutant: Mutant) -> str:
@@ -93,7 +98,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if name != self._name:
             return None
-        file = str(ROOT / self._mutant.package / f"{self._mutant.module}.py")
+        file = str(path_of(self._mutant))
         loader = _Loader(name, file, mutated(self._mutant))
         return importlib.machinery.ModuleSpec(name, loader, origin=file)
 

@@ -14,8 +14,10 @@ from fifoq.spark.session import JavaMissing, find_java
 HERE = Path(__file__).parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """One worker runs them all, so that there is one session."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.xdist_group("spark"))

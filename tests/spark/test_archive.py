@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 
 import fifoq.sync
 from fifoq.consumers import read_position
-from fifoq.spark.pipelines import ArchiveError, archive, archived, replay
+from fifoq.spark.access import QueueView, SpanView
+from fifoq.spark.pipelines import ArchiveError, archive, archived, archiving, replay
 from fifoq.spark.pipelines.archiving import without
 from fifoq.spark.pipelines.shelf import NOTES, Shelf, Unit
 from store import LogOptions, open_log
@@ -233,6 +234,38 @@ def test_an_archive_is_of_one_store_and_one_run_at_a_time(
         archive(spark, str(tmp_path / "one"), "s3://bucket/archive")
     with pytest.raises(ArchiveError, match="nothing is archived there"):
         replay(spark, str(tmp_path / "none"), str(tmp_path / "two"))
+
+
+def test_a_shelf_is_of_one_store_and_for_one_run_at_a_time(tmp_path: Path) -> None:
+    shelf = Shelf(str(tmp_path))
+    with shelf.in_use():
+        shelf.write([Unit(queue="a", store="00", segment=1, first=1, last=5)])
+        with (
+            pytest.raises(ArchiveError, match="another run is adding"),
+            Shelf(str(tmp_path)).in_use(),
+        ):
+            pass
+    with shelf.in_use():
+        shelf.check_store("a", "00")
+        shelf.check_store("b", "11")
+        with pytest.raises(ArchiveError, match="queue 'a' of store 00, and this is store 11"):
+            shelf.check_store("a", "11")
+
+
+def test_a_position_is_the_first_counter_that_the_archive_lacks() -> None:
+    spans = [SpanView(3, 40, 1, 9, 0, 0, False), SpanView(41, 90, 2, 9, 0, 0, False)]
+    view = QueueView("a", spans, 91, 0, 90, 0, True)
+
+    def unit(first: int, last: int) -> Unit:
+        return Unit(queue="a", store="00", segment=1, first=first, last=last, state="done")
+
+    for units, counter in (
+        ([], 3),
+        ([unit(3, 40)], 41),
+        ([unit(3, 30), unit(41, 90)], 31),
+        ([unit(1, 40), unit(41, 90)], 91),
+    ):
+        assert archiving._position(units, view, "00").counter == counter
 
 
 def test_ranges_are_taken_from_a_range() -> None:

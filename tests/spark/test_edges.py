@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -150,6 +151,19 @@ def staged_sink(path: Path, *, run: str = "", batch: int = 0) -> Sink:
 
 def batches(*payloads: bytes) -> list[pa.RecordBatch]:
     return [pa.RecordBatch.from_arrays([pa.array(list(payloads), pa.binary())], ["data"])]
+
+
+def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    sink = staged_sink(path, run="job-1")
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield from batches(b"1", b"2")
+        raise ValueError("the rest is not to be had")
+
+    with pytest.raises(ValueError, match="the rest"):
+        write_part(sink, failing(), 0, sink.run)
+    assert os.listdir(staged_path(str(path))) == []
 
 
 def test_an_abort_after_the_commit_point_takes_nothing_back(tmp_path: Path) -> None:

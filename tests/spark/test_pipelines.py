@@ -139,6 +139,19 @@ def test_put_times_are_found_across_gaps(tmp_path: Path) -> None:
         assert put_times(reader, "main", picked[:0]).tolist() == []
 
 
+def test_put_times_are_found_behind_what_was_reclaimed(tmp_path: Path) -> None:
+    with open_log(str(tmp_path), options=LogOptions(segment_bytes=64 << 10)) as log:
+        for _ in range(2):
+            log.put("main", [bytes(1000)] * 60)
+        log.take("main", 61)
+        log.put("main", [bytes(1000)])
+    with Reader(str(tmp_path)) as reader:
+        kept = next(reader.blocks("main")).first
+        found = put_times(reader, "main", np.arange(2, 122))
+    assert 2 < kept <= 61
+    assert [int(counter) for counter in np.flatnonzero(found) + 2] == list(range(kept, 122))
+
+
 def test_wrong_arguments_are_named(spark: SparkSession, life: Life) -> None:
     with pytest.raises(ValueError, match="seconds=0 is below 1"):
         pipelines.rates(spark, life.path, seconds=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from array import array
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -15,11 +16,13 @@ from pyspark.sql import DataFrame, SparkSession
 import fifoq.sync
 from fifoq.consumers import Position, read_position
 from fifoq.server import FrameServer
+from fifoq.server.client import FrameClient
 from fifoq.server.link import ServerError
 from fifoq.spark.access import Access, Piece, opened
 from fifoq.spark.options import OptionError
 from fifoq.spark.remote import Address, open_remote, parse_address
-from store import RangeGone
+from store import RangeGone, RecordBlock
+from store.blocks import RECORDS
 from store.keys import COUNTER_MAX
 from tests.fifoq.server.support import TOKEN, fill, serving
 
@@ -127,6 +130,20 @@ def test_positions_go_over_the_wire(path: Path, both: tuple[Access, Access]) -> 
 def test_a_task_refuses_another_store_than_the_one_that_was_planned(server: FrameServer) -> None:
     with pytest.raises(ServerError, match="the query was planned for 00ff"):
         open_remote(server.url(), {"token": TOKEN}, "00ff")
+
+
+def test_end_offsets_that_go_back_are_not_believed(
+    server: FrameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrow would read beyond the payloads: whoever answers may be mistaken or worse."""
+    offsets = memoryview(array("i", [0, 5, 3, 6]))
+    block = RecordBlock("other", RECORDS, 1, 3, 7, offsets, memoryview(b"abcdef"), None, {})
+    monkeypatch.setattr(FrameClient, "blocks", lambda *_, **__: iter([block]))
+    with (
+        opened(server.url(), {"token": TOKEN}) as access,
+        pytest.raises(ServerError, match="end offsets of records 1 to 3 go back"),
+    ):
+        list(access.blocks("other", 1, 3))
 
 
 def test_addresses_are_checked() -> None:
