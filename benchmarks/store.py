@@ -28,8 +28,9 @@ from fifoq.bench.measure import (
 from fifoq.bench.resources import space_row
 from fifoq.bench.yardsticks import bare_append
 from store import LogOptions, open_log
-from store.blocks import RecordBlock, block_headers, decode_block, encode_records
+from store.blocks import RecordBlock, block_headers, decode_block
 from store.checksum import CRC32C, check_function, segment_seed
+from store.encoding import encode_records
 from store.frames import check_body, decode_header, encode_frame
 from store.genesis import Genesis, decode_genesis, encode_genesis
 

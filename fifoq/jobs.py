@@ -27,8 +27,8 @@ from store import (
     StoreFailed,
 )
 from store.blocks import ACKED, DROPPED, HEADERS, TAKEN, Column
-from store.draft import merged
 from store.plain import Marks, PlainPut
+from store.ranges import merged
 from store.state import QueueState
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from fifoq.line import Line
 from fifoq.options import OS
 from fifoq.runs import COLUMN_BYTES, FRAME_BYTES_MAX, LINES_PER_FRAME_MAX, Returned
 from store import FifoqError, Key, Log
-from store.draft import RANGE_BYTES
+from store.repeats import RANGE_BYTES
 
 if TYPE_CHECKING:
     from fifoq.intake import Intake

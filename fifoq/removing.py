@@ -16,7 +16,7 @@ from fifoq.options import MEMORY
 from fifoq.runs import Removals
 from store import Log, RecordBlock
 from store.blocks import records_weight
-from store.draft import merged
+from store.ranges import merged
 
 if TYPE_CHECKING:
     from fifoq.committer import Committer

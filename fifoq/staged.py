@@ -21,8 +21,9 @@ from typing import Final
 import msgspec
 
 from store import DamageError, FormatError, InvalidName, RecordBlock
-from store.blocks import RECORDS, block_headers, decode_block, encode_block
+from store.blocks import RECORDS, block_headers, decode_block
 from store.checksum import CRC32C, Buffer, check_function
+from store.encoding import encode_block
 from store.genesis import check_name
 from store.keys import COUNTER_MAX
 

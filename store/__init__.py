@@ -27,7 +27,8 @@ from store.errors import (
     StoreFailed,
 )
 from store.keys import Key
-from store.log import Log, Status
+from store.life import Status
+from store.log import Log
 from store.opening import open_log
 from store.options import LogOptions, Retention
 from store.reader import Reader

@@ -19,7 +19,7 @@ from store.check import Report, check_store
 from store.errors import CorruptionError, FifoqError
 from store.genesis import Genesis, GenesisView
 from store.reader import Reader
-from store.state import SegmentState
+from store.segment_state import SegmentState
 
 SOUND, DAMAGED, NOT_CHECKED = 0, 1, 2
 LINE_CHARACTERS_MAX: Final = 80

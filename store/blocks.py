@@ -22,15 +22,13 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Final, Literal
 
 import msgspec
 
-from store.checksum import Buffer
-from store.errors import DamageError, FormatError, ItemTooLarge
-from store.frames import BODY_BYTES_MAX, aligned
+from store.errors import DamageError, FormatError
+from store.frames import aligned
 from store.keys import COUNTER_MAX, Key
 
 RECORDS: Final = 1
@@ -64,7 +62,7 @@ PRIORITY: Final = 8
 HEADERS: Final = 16
 DEDUP_ID: Final = 32
 ORDERING_KEY: Final = 64
-_U64_COLUMNS: Final = (COUNTERS, DELIVER_AT, EXPIRES_AT)
+U64_COLUMNS: Final = (COUNTERS, DELIVER_AT, EXPIRES_AT)
 _BYTES_COLUMNS: Final = (HEADERS, DEDUP_ID, ORDERING_KEY)
 _COLUMNS_KNOWN: Final = 127
 OPTIONAL_COLUMNS: Final = frozenset((2, 4, 8, 16, 32, 64))
@@ -75,14 +73,10 @@ STATE_WEIGHT: Final = 16
 RECORD_WEIGHT: Final = 16
 """What a record weighs beside its payload when live bytes are estimated."""
 
-_HEADER = struct.Struct("<BBHIIIQQ")
-_I32_MAX: Final = 2**31 - 1
-_U32 = struct.Struct("<I")
-_U64 = struct.Struct("<Q")
-BLOCK_HEADER_BYTES: Final = _HEADER.size
+HEADER = struct.Struct("<BBHIIIQQ")
+BLOCK_HEADER_BYTES: Final = HEADER.size
 _ITEM_BYTES: Final = {"Q": 8, "I": 4, "i": 4, "B": 1}
 _TIME_CODES: Final[dict[int, Literal["I", "Q"] | None]] = {0: None, 4: "I", 8: "Q"}
-_PADS: Final = tuple(bytes(-n % 8) for n in range(8))
 
 if sys.byteorder != "little":
     raise ImportError("store reads and writes columns in place and needs a little-endian machine")
@@ -101,186 +95,6 @@ def state_weight(name: str, value: bytes | None) -> int:
 def records_weight(payload_bytes: int, count: int) -> int:
     """What `count` records with that many payload bytes weigh in the estimate of live bytes."""
     return payload_bytes + count * RECORD_WEIGHT
-
-
-def encode_records(
-    payloads: Sequence[Buffer],
-    *,
-    queue: int,
-    first: int,
-    time: int,
-    times: Sequence[int] | None = None,
-    time_runs: Sequence[tuple[int, int]] | None = None,
-    columns: dict[int, Column] | None = None,
-    kind: int = RECORDS,
-    item_bytes: int | None = None,
-) -> tuple[list[Buffer], int]:
-    """Encode records with counters from `first` on; returns the block's parts and payload bytes.
-
-    The first part is the header, which holds the block's whole size.
-
-    `times` (not below `time`, one for each record), or `time_runs` (how many records share which
-    time), are given only when they differ, `item_bytes` only if that is the length of every
-    payload. The caller has checked sizes: the block must fit into a frame.
-    """
-    count = len(payloads)
-    if item_bytes is None:
-        lengths = list(map(len, payloads))
-        payloads = [b"".join(payloads)]
-        payload_bytes = len(payloads[0])
-    else:
-        payload_bytes = item_bytes * count
-    if payload_bytes > BODY_BYTES_MAX:
-        raise ItemTooLarge(
-            f"a commit of {payload_bytes} bytes is over the limit of {BODY_BYTES_MAX}, columns and "
-            f"metadata included. Nothing was stored. Put fewer or smaller records at once."
-        )
-    if item_bytes is None:
-        offsets = _end_offsets(lengths, payload_bytes)
-    else:
-        offsets = _even_offsets(item_bytes, count)
-    parts: list[Buffer] = [b"", offsets, _PADS[len(offsets) % 8]]
-    if time_runs is not None:
-        width = _add_time_runs(parts, time, time_runs)
-    else:
-        width = _add_times(parts, time, times)
-    detail = 0
-    if columns:
-        for bit in sorted(columns):
-            detail |= bit
-            _add_column(parts, bit, columns[bit])
-    size = BLOCK_HEADER_BYTES + sum(map(len, parts)) + payload_bytes + -payload_bytes % 8
-    parts += payloads
-    parts.append(_PADS[payload_bytes % 8])
-    parts[0] = _HEADER.pack(kind, width, queue, detail, count, size, first, time)
-    return parts, payload_bytes
-
-
-def encode_block(block: RecordBlock, *, queue: int) -> list[Buffer]:
-    """A decoded block, or a slice of one, as parts again; payloads and columns are not copied.
-
-    A whole block gives the bytes that it was decoded from, but for its queue index.
-    """
-    offsets = block.offsets
-    start, end = offsets[0], offsets[-1]
-    if start:
-        offsets = memoryview(array("i", [offset - start for offset in offsets]))
-    parts: list[Buffer] = [b""]
-    _add_view(parts, offsets)
-    width = 0
-    if block.time_differences is not None:
-        width = block.time_differences.itemsize
-        _add_view(parts, block.time_differences)
-    detail = 0
-    for bit in sorted(block.columns):
-        detail |= bit
-        column = block.columns[bit]
-        if isinstance(column, list):
-            _add_bytes(parts, column)
-        else:
-            _add_view(parts, column)
-    _add_view(parts, block.payload[start:end])
-    size = BLOCK_HEADER_BYTES + sum(map(len, parts))
-    parts[0] = _HEADER.pack(
-        block.kind, width, queue, detail, block.count, size, block.first, block.time
-    )
-    return parts
-
-
-def _add_view(parts: list[Buffer], column: memoryview) -> None:
-    parts += [column.cast("B"), _PADS[column.nbytes % 8]]
-
-
-def block_bytes(parts: Sequence[Buffer]) -> int:
-    """Size of an encoded block, as its header says it."""
-    return int(_HEADER.unpack(parts[0])[5])
-
-
-def encode_removed(
-    ranges: Sequence[tuple[int, int, int]], *, queue: int, time: int, reason: int
-) -> list[Buffer]:
-    """Encode the removal of inclusive counter ranges, each (first, last, weight)."""
-    firsts, lasts, weights = zip(*ranges, strict=True)
-    body = array("Q", firsts + lasts + weights).tobytes()
-    size = BLOCK_HEADER_BYTES + len(body)
-    return [_HEADER.pack(REMOVED, 0, queue, reason, len(ranges), size, firsts[0], time), body]
-
-
-def encode_leases(
-    counters: Sequence[int], attempts: Sequence[int], *, queue: int, deadline: int
-) -> list[Buffer]:
-    """Encode that records were handed out, each for the given attempt, until `deadline`."""
-    count = len(counters)
-    body = [array("Q", counters).tobytes(), array("I", attempts).tobytes(), _PADS[count * 4 % 8]]
-    size = BLOCK_HEADER_BYTES + sum(map(len, body))
-    return [_HEADER.pack(LEASES, 0, queue, 0, count, size, counters[0], deadline), *body]
-
-
-def encode_state(entries: Sequence[tuple[str, bytes | None]], *, time: int) -> list[Buffer]:
-    """Encode newest values by name; None deletes the name."""
-    parts: list[Buffer] = [b""]
-    present = bytes(value is not None for _, value in entries)
-    parts += [present, _PADS[len(present) % 8]]
-    _add_bytes(parts, [name.encode() for name, _ in entries])
-    _add_bytes(parts, [value or b"" for _, value in entries])
-    size = BLOCK_HEADER_BYTES + sum(map(len, parts))
-    parts[0] = _HEADER.pack(STATE, 0, NO_QUEUE, 0, len(entries), size, 0, time)
-    return parts
-
-
-def _end_offsets(lengths: list[int], total: int) -> bytes:
-    """0 and the end of each payload, packed. Batches of one length, which are common, are kept."""
-    count, first = len(lengths), lengths[0]
-    even = lengths.count(first) == count
-    if total != (count * first if even else sum(lengths)):
-        raise TypeError("a payload is a view of items larger than a byte; cast it to bytes")
-    if even:
-        return _even_offsets(first, count)
-    return struct.pack(f"<{count + 1}i", 0, *accumulate(lengths))
-
-
-def _even_offsets(length: int, count: int) -> bytes:
-    return _offsets_of(length, count.bit_length())[: 4 * (count + 1)]
-
-
-@lru_cache(maxsize=64)
-def _offsets_of(length: int, bits: int) -> bytes:
-    """Multiples of a length, enough for counts of that many bits, as far as they fit."""
-    most = min(length << bits, _I32_MAX) + 1
-    return array("i", range(0, most, length)).tobytes() if length else bytes(4 << bits)
-
-
-def _add_times(parts: list[Buffer], time: int, times: Sequence[int] | None) -> int:
-    if times is None or times[0] == times[-1] == time:
-        return 0
-    differences = [moment - time for moment in times]
-    column = array("I" if differences[-1] < 2**32 else "Q", differences)
-    parts += [column.tobytes(), _PADS[len(column) * column.itemsize % 8]]
-    return column.itemsize
-
-
-def _add_time_runs(parts: list[Buffer], time: int, runs: Sequence[tuple[int, int]]) -> int:
-    longest = runs[-1][1] - time
-    if not longest:
-        return 0
-    difference = _U32 if longest < 2**32 else _U64
-    column = b"".join([difference.pack(moment - time) * count for count, moment in runs])
-    parts += [column, _PADS[len(column) % 8]]
-    return difference.size
-
-
-def _add_column(parts: list[Buffer], bit: int, values: Column) -> None:
-    if bit in _U64_COLUMNS:
-        parts.append(array("Q", values).tobytes())  # type: ignore[type-var]
-    elif bit == PRIORITY:
-        parts += [bytes(values), _PADS[len(values) % 8]]  # type: ignore[arg-type]
-    else:
-        _add_bytes(parts, values)  # type: ignore[arg-type]
-
-
-def _add_bytes(parts: list[Buffer], values: Sequence[bytes]) -> None:
-    offsets = array("i", accumulate(map(len, values), initial=0))
-    parts += [offsets.tobytes(), _PADS[len(offsets) * 4 % 8], *values, _PADS[offsets[-1] % 8]]
 
 
 class RecordBlock(msgspec.Struct, frozen=True):
@@ -402,7 +216,7 @@ def block_headers(body: memoryview, block_count: int, genesis_bytes: int) -> Ite
     for _ in range(block_count):
         if at + BLOCK_HEADER_BYTES > end:
             raise DamageError(at, "a block's header runs past the body")
-        kind, width, queue, detail, count, size, first, time = _HEADER.unpack_from(body, at)
+        kind, width, queue, detail, count, size, first, time = HEADER.unpack_from(body, at)
         if size < BLOCK_HEADER_BYTES or size % 8 or at + size > end or not 0 < count <= size:
             raise DamageError(at, f"a block of {count} entries cannot have {size} bytes")
         if first > COUNTER_MAX:
@@ -446,9 +260,9 @@ def _decode_records(view: _View, header: BlockHeader, queue: str) -> RecordBlock
     code = _TIME_CODES[header.width]
     differences = view.take(code, count) if code is not None else None
     columns: dict[int, memoryview | list[bytes]] = {}
-    for bit in (*_U64_COLUMNS, PRIORITY, *_BYTES_COLUMNS):
+    for bit in (*U64_COLUMNS, PRIORITY, *_BYTES_COLUMNS):
         if header.detail & bit:
-            if bit in _U64_COLUMNS:
+            if bit in U64_COLUMNS:
                 columns[bit] = view.take("Q", count)
             elif bit == PRIORITY:
                 columns[bit] = view.take("B", count)

@@ -7,169 +7,52 @@ the current one. Dropping a draft, or failing to commit it, changes nothing.
 from __future__ import annotations
 
 import operator
-import struct
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final
 
 import msgspec
 
-from store.blocks import (
-    BLOCK_HEADER_BYTES,
-    COUNTERS,
-    MOVED,
-    OPTIONAL_COLUMNS,
-    RECORDS,
-    TAKEN,
-    Column,
-    RecordBlock,
+from store.blocks import COUNTERS, MOVED, RECORDS, TAKEN, Column, RecordBlock, records_weight
+from store.checkpoint import UnloggedEntry
+from store.checksum import Buffer
+from store.effects import Effect, Lease, Move, Put, Remove, States, apply
+from store.encoding import (
     block_bytes,
     encode_block,
     encode_leases,
     encode_records,
     encode_removed,
     encode_state,
-    records_weight,
-    state_weight,
 )
-from store.checkpoint import UnloggedEntry
-from store.checksum import Buffer
 from store.errors import CounterExhausted, ItemTooLarge, StaleDraft
 from store.frames import BLOCK_COUNT_MAX, BODY_BYTES_MAX
-from store.genesis import Genesis
+from store.genesis import GENESIS_BYTES_MAX
+from store.given import (
+    UNENCODABLE,
+    check_columns,
+    check_payloads,
+    clamped_runs,
+    clamped_times,
+    unencodable,
+)
+from store.growth import (
+    LEASE_GROWTH,
+    QUEUE_GROWTH,
+    RESTORED_GROWTH,
+    SPAN_GROWTH,
+    STATE_GROWTH,
+    any_growth,
+    removal_growth,
+)
 from store.index import SegmentIndex
 from store.keys import COUNTER_MAX
-from store.packing import BITMAP_BYTES, RANGE_JSON, READABLE_RANGES, put_growth
-from store.ranges import CHUNK_BITS, RangeSet
+from store.packing import put_growth
+from store.plan import Plan, resize
+from store.repeats import Repeat, unrepeated
 from store.state import QueueState, State
 
-GENESIS_BYTES_MAX = 1 << 10
-"""Room that is kept for each genesis entry, configuration aside."""
-
-RANGE_BYTES = 24
-REPEAT_BYTES = GENESIS_BYTES_MAX + BLOCK_HEADER_BYTES
-REPEATED_RANGES_MAX = 8192
-"""How many ranges of unlogged removals one commit repeats; the next one goes on with the rest."""
-
-# What a draft can add to the JSON of a checkpoint, where numbers have up to 20 digits.
-GENESIS_GROWTH = 320
-QUEUE_GROWTH = 2300
-"""A queue that is new, what is held for every queue included."""
-UNLOGGED_GROWTH = 240
-"""An entry of unlogged removals, and from where on the queue's records are held."""
-RANGE_GROWTH = 128
-LEASE_GROWTH = 48
-STATE_GROWTH = 80
-STATE_HELD = 32
-"""Held for each state: its place gets more digits when it is set again."""
-RECORD_GROWTH = 6
-CHUNK_GROWTH = 128
-SPAN_GROWTH = 130
-RESTORED_GROWTH = CHUNK_GROWTH + RANGE_JSON + RECORD_GROWTH
-QUEUE_HELD = GENESIS_GROWTH + UNLOGGED_GROWTH + SPAN_GROWTH + 2 * CHUNK_GROWTH
-"""Held for each queue once and for all, so that known queues need not be counted again."""
-
-
-_NOT_A_LIST = (bytes, bytearray, memoryview, str)
-UNENCODABLE = (TypeError, OverflowError, struct.error)
-
-
-class Plan:
-    """A queue's genesis after the commit, and what leads there."""
-
-    __slots__ = ("base", "genesis", "index", "puts", "queue", "removed", "restored")
-
-    def __init__(self, queue: QueueState, index: int) -> None:
-        self.queue = queue
-        self.index = index
-        self.base: Genesis = queue.genesis
-        self.genesis: Genesis = queue.genesis.__copy__()
-        self.puts: list[tuple[int, int, int]] = []
-        self.removed: RangeSet | None = None
-        self.restored: list[int] = []
-
-    def is_live(self, counter: int) -> bool:
-        """Whether a record of before the draft is live with what the draft did so far."""
-        if self.removed is not None and counter in self.removed:
-            return False
-        return counter in self.restored or self.queue.is_live(counter)
-
-    def live_in(self, first: int, last: int) -> int:
-        """Live counters of first..last, those that this draft puts or restores included."""
-        queue = self.queue
-        known = queue.genesis.next_counter - 1
-        count = queue.live_count(first, min(last, known)) if first <= known else 0
-        for start, stop, _ in self.puts:
-            count += max(0, min(last, stop) - max(first, start) + 1)
-        for counter in self.restored:
-            count += first <= counter <= last and not queue.is_live(counter)
-        return count
-
-    def all_removed(self) -> RangeSet:
-        """Counters that the draft removes or skips; made when there are any."""
-        if self.removed is None:
-            self.removed = RangeSet()
-        return self.removed
-
-    def finish(self) -> None:
-        """Settle the floor, once every block is in."""
-        genesis, queue = self.genesis, self.queue
-        expected = queue.genesis.next_counter
-        for first, last, _ in self.puts:
-            if first > expected:
-                self.all_removed().add(expected, first - 1)
-            expected = last + 1
-        if self.removed is not None:
-            genesis.floor = queue.floor_after(self.removed)
-        for counter in self.restored:
-            genesis.floor = min(genesis.floor, counter - 1)
-
-
-class _Put(NamedTuple):
-    queue: QueueState
-    first: int
-    records: int
-    weight: int
-    time: int
-    last_time: int
-
-
-class _Remove(NamedTuple):
-    queue: QueueState
-    ranges: Sequence[tuple[int, int, int]]
-    reason: int
-    time: int
-
-
-class Repeat(NamedTuple):
-    """A removal that takes effect no more, but gets its place in the log."""
-
-    queue: QueueState
-    ranges: Sequence[tuple[int, int, int]]
-    reason: int
-    time: int
-
-    @property
-    def size(self) -> int:
-        """Bytes that it needs in a frame, at the most."""
-        return REPEAT_BYTES + RANGE_BYTES * len(self.ranges)
-
-
-class _Move(NamedTuple):
-    queue: QueueState
-    counters: Sequence[int]
-    weights: Sequence[int]
-    time: int
-
-
-class _Lease(NamedTuple):
-    queue: QueueState
-    counters: Sequence[int]
-    attempts: Sequence[int]
-
-
-class _States(NamedTuple):
-    entries: Sequence[tuple[str, bytes | None]]
+_NOT_A_LIST: Final = (bytes, bytearray, memoryview, str)
 
 
 class Draft:
@@ -212,7 +95,7 @@ class Draft:
         self.only_removes = True
         """It holds nothing that a checkpoint does not: on a full disk one can stand for it."""
         self.plans: dict[str, Plan] = {}
-        self._effects: list[_Put | _Remove | _Move | _Lease | _States] = []
+        self._effects: list[Effect] = []
         self._repeats: Sequence[Repeat] = ()
 
     def put(
@@ -254,12 +137,12 @@ class Draft:
         elif times is not None:
             if len(times) != count:
                 raise ValueError(f"{len(times)} times for {count} records")
-            times = _clamped(times, time)
+            times = clamped_times(times, time)
             time, last_time = times[0], times[-1]
         else:
             time = last_time = max(time, self.now)
         if columns:
-            _check_columns(columns, count)
+            check_columns(columns, count)
         try:
             parts, payload_bytes = encode_records(
                 payloads,
@@ -272,8 +155,8 @@ class Draft:
                 item_bytes=item_bytes,
             )
         except UNENCODABLE as error:
-            _check_payloads(payloads)
-            raise _unencodable(error) from None
+            check_payloads(payloads)
+            raise unencodable(error) from None
         self._add(parts)
         self._note_put(plan, first, count, payload_bytes, time, last_time)
         return first
@@ -312,10 +195,10 @@ class Draft:
         genesis.queue_bytes += payload_bytes
         genesis.total_put_count += count
         genesis.last_put_time = last_time
-        self._effects.append(_Put(plan.queue, first, count, weight, time, last_time))
+        self._effects.append(Put(plan.queue, first, count, weight, time, last_time))
         queue = plan.queue
         if skips or queue.removed or plan.removed is not None or plan.restored:
-            self.growth += _any_growth(first, count, skips=skips)
+            self.growth += any_growth(first, count, skips=skips)
         else:
             self.growth += put_growth(genesis.queue_size, genesis.floor, first, count)
         resize(genesis, count, self.now)
@@ -347,7 +230,7 @@ class Draft:
         try:
             parts = encode_removed(ranges, queue=plan.index, time=time, reason=reason)
         except UNENCODABLE as error:
-            raise _unencodable(error) from None
+            raise unencodable(error) from None
         self._add(parts)
         removed = plan.all_removed()
         count = 0
@@ -358,7 +241,7 @@ class Draft:
             removed.add(first, last)
             plan.restored = [c for c in plan.restored if not first <= c <= last]
             weight_total += weight
-        self._effects.append(_Remove(queue, ranges, reason, time))
+        self._effects.append(Remove(queue, ranges, reason, time))
         genesis = plan.genesis
         genesis.queue_bytes -= min(genesis.queue_bytes, weight_total - records_weight(0, count))
         genesis.total_take_count += count
@@ -385,28 +268,8 @@ class Draft:
                 )
 
     def unrepeated(self) -> list[Repeat]:
-        """Unlogged removals that fit into this commit, the lowest of each queue first.
-
-        What is left stays unlogged. Counters that were logged before may be among them.
-        """
-        repeats: list[Repeat] = []
-        left = BODY_BYTES_MAX - self.size
-        limit = REPEATED_RANGES_MAX
-        for entry in self._state.unlogged.values():
-            left -= REPEAT_BYTES
-            fits = min(limit, left // RANGE_BYTES)
-            if fits <= 0 or self.block_count + len(repeats) == BLOCK_COUNT_MAX:
-                break
-            queue = self._state.queues[entry.queue]
-            average = entry.weight // max(entry.record_count, 1)
-            ranges = [
-                (first, last, min(average * (last - first + 1), entry.weight))
-                for first, last in queue.not_live(entry.first, entry.last, fits)
-            ]
-            repeats.append(Repeat(queue, ranges, entry.reason, entry.time))
-            limit -= len(ranges)
-            left -= RANGE_BYTES * len(ranges)
-        return repeats
+        """Unlogged removals that fit into this commit; what is left stays unlogged."""
+        return unrepeated(self._state, body_bytes=self.size, block_count=self.block_count)
 
     def repeat(self, repeats: Sequence[Repeat]) -> None:
         """Log removals that took effect on a full disk before this draft was begun."""
@@ -436,16 +299,13 @@ class Draft:
                 sum(weight for _, _, weight in effect.ranges),
             )
             for effect in self._effects
-            if isinstance(effect, _Remove)
+            if isinstance(effect, Remove)
         ]
 
     def removal_growth(self) -> int:
         """Bytes by which a checkpoint can grow, at the most, for what the draft removes."""
-        ranges = sum(len(effect.ranges) for effect in self._effects if isinstance(effect, _Remove))
-        # As soon as the ranges are few they are a list again, which is longer.
-        readable = RANGE_JSON * READABLE_RANGES
-        each = GENESIS_GROWTH + UNLOGGED_GROWTH + readable
-        return RANGE_GROWTH * ranges + each * len(self.plans)
+        ranges = sum(len(effect.ranges) for effect in self._effects if isinstance(effect, Remove))
+        return removal_growth(ranges, len(self.plans))
 
     def move(
         self,
@@ -465,7 +325,7 @@ class Draft:
         plan = self._plan(queue)
         counters = list(counters)
         self._check_move(plan, counters, times, payloads)
-        _check_columns(columns or {}, len(counters))
+        check_columns(columns or {}, len(counters))
         try:
             parts, payload_bytes = encode_records(
                 payloads,
@@ -477,12 +337,12 @@ class Draft:
                 kind=MOVED,
             )
         except UNENCODABLE as error:
-            _check_payloads(payloads)
-            raise _unencodable(error) from None
+            check_payloads(payloads)
+            raise unencodable(error) from None
         self._add(parts)
         self.holds_records = True
         weights = [records_weight(len(payload), 1) for payload in payloads]
-        self._effects.append(_Move(queue, counters, weights, times[0]))
+        self._effects.append(Move(queue, counters, weights, times[0]))
         self.only_removes = False
         restored = [counter for counter in counters if not plan.is_live(counter)]
         self.growth += 2 * SPAN_GROWTH + RESTORED_GROWTH * len(restored)
@@ -535,9 +395,9 @@ class Draft:
         try:
             parts = encode_leases(counters, attempts, queue=plan.index, deadline=deadline)
         except UNENCODABLE as error:
-            raise _unencodable(error) from None
+            raise unencodable(error) from None
         self._add(parts)
-        self._effects.append(_Lease(queue, counters, attempts))
+        self._effects.append(Lease(queue, counters, attempts))
         known = queue.attempts
         for counter, attempt in zip(counters, attempts, strict=True):
             before = known.get(counter)
@@ -556,7 +416,7 @@ class Draft:
                 raise TypeError(f"state {name!r:.80} is not a name with bytes or None")
         self._add(encode_state(entries, time=self.now))
         self._needs_space()
-        self._effects.append(_States(entries))
+        self._effects.append(States(entries))
         known = self._state.states
         for name, _ in entries:
             if name not in known:
@@ -601,28 +461,7 @@ class Draft:
         for repeat in self._repeats:
             for first, last, weight in repeat.ranges:
                 state.remove(repeat.queue, first, last, weight)
-        for effect in self._effects:
-            if isinstance(effect, _Put):
-                queue, first, count, weight, time, last_time = effect
-                state.put(queue, segment, first, count, weight, last_time)
-                if index is not None:
-                    index.note(queue.name, RECORDS, first, first + count - 1, time, offset)
-            elif isinstance(effect, _Remove):
-                for first, last, weight in effect.ranges:
-                    state.remove(effect.queue, first, last, weight)
-            elif isinstance(effect, _Move):
-                queue, counters, weights, time = effect
-                state.move(queue, segment, counters, weights)
-                if index is not None:
-                    index.note(queue.name, MOVED, counters[0], counters[-1], time, offset)
-            elif isinstance(effect, _Lease):
-                for counter, attempt in zip(effect.counters, effect.attempts, strict=True):
-                    if effect.queue.is_live(counter):
-                        effect.queue.attempts[counter] = attempt
-            else:
-                for name, value in effect.entries:
-                    weight = state_weight(name, value)
-                    state.set_state(name, segment, offset, weight, value is not None)
+        apply(self._effects, state, segment, offset, index)
         for plan in self.plans.values():
             assert plan.queue.genesis.floor == plan.genesis.floor
             assert plan.queue.genesis.next_counter == plan.genesis.next_counter
@@ -657,100 +496,3 @@ class Draft:
                 f"once."
             )
         self.size += size
-
-
-def _unencodable(error: Exception) -> Exception:
-    """The caller's mistake, in the class that fits it."""
-    if isinstance(error, TypeError):
-        return error
-    return ValueError(f"a value does not fit its column: {error}. Nothing was stored.")
-
-
-def _check_columns(columns: dict[int, Column], count: int) -> None:
-    for bit, values in columns.items():
-        if bit not in OPTIONAL_COLUMNS:
-            raise ValueError(f"{bit} is no optional column of records")
-        if len(values) != count:
-            raise ValueError(f"column {bit} has {len(values)} values for {count} records")
-
-
-def _check_payloads(payloads: Sequence[Buffer]) -> None:
-    for at, payload in enumerate(payloads):
-        if not isinstance(payload, bytes | bytearray | memoryview):
-            raise TypeError(f"payload {at} is {type(payload).__name__}, not bytes") from None
-
-
-def resize(genesis: Genesis, change: int, now: int) -> None:
-    size = genesis.queue_size + change
-    genesis.queue_size = size
-    if genesis.high_water_mark is None or size > genesis.high_water_mark:
-        genesis.high_water_mark, genesis.high_water_time = size, now
-    if genesis.low_water_mark is None or size < genesis.low_water_mark:
-        genesis.low_water_mark, genesis.low_water_time = size, now
-
-
-def _any_growth(first: int, count: int, *, skips: bool) -> int:
-    """Of the space to hold for records put into a queue of any state, at the most."""
-    chunks = ((first + count - 1) >> CHUNK_BITS) - ((first - 1) >> CHUNK_BITS) + skips
-    packed = min(RECORD_GROWTH * count, 2 * BITMAP_BYTES * (chunks + 1))
-    return packed + RANGE_JSON * min(count, READABLE_RANGES) + CHUNK_GROWTH * chunks
-
-
-def _clamped(times: Sequence[int], floor: int) -> Sequence[int]:
-    if times[0] >= floor and all(a <= b for a, b in pairwise(times)):
-        return times
-    clamped = []
-    for time in times:
-        floor = max(floor, time)
-        clamped.append(floor)
-    return clamped
-
-
-def clamped_runs(
-    runs: Sequence[tuple[int, int]], floor: int, count: int
-) -> Sequence[tuple[int, int]]:
-    if len(runs) == 1 and runs[0][0] == count:
-        return [(count, max(floor, runs[0][1]))]
-    if sum(length for length, _ in runs) != count or min(length for length, _ in runs) < 1:
-        raise ValueError(f"runs of times for other than {count} records: {runs!r:.80}")
-    clamped = []
-    for length, time in runs:
-        floor = max(floor, time)
-        clamped.append((length, floor))
-    return clamped
-
-
-def joined(
-    unlogged: dict[str, UnloggedEntry], more: list[UnloggedEntry]
-) -> dict[str, UnloggedEntry]:
-    """Removals and more of them, one entry for each queue.
-
-    Removing record by record from a full disk must not let the checkpoint grow by each of them.
-    """
-    entries = dict(unlogged)
-    for entry in more:
-        before = entries.get(entry.queue)
-        if before is not None:
-            entry = UnloggedEntry(
-                entry.queue,
-                entry.reason,
-                entry.time,
-                min(before.first, entry.first),
-                max(before.last, entry.last),
-                before.record_count + entry.record_count,
-                before.weight + entry.weight,
-            )
-        entries[entry.queue] = entry
-    return entries
-
-
-def merged(ranges: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
-    """Rising ranges (first, last, weight) with those that touch joined."""
-    joined: list[tuple[int, int, int]] = []
-    for first, last, weight in ranges:
-        if joined and joined[-1][1] == first - 1:
-            before = joined[-1]
-            joined[-1] = (before[0], last, before[2] + weight)
-        else:
-            joined.append((first, last, weight))
-    return joined

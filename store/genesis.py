@@ -20,6 +20,9 @@ NAME_RULE: Final = "^(?:[a-z]{1,8}/)?[a-z0-9][a-z0-9-]{0,63}(?:\\.dlq)?$"
 _NAME = re.compile(NAME_RULE)
 _MILLISECOND = 1_000_000
 
+GENESIS_BYTES_MAX: Final = 1 << 10
+"""Room that is kept for each genesis entry, configuration aside."""
+
 
 def check_name(name: str) -> str:
     """The name itself, or InvalidName. Names are data: none ever becomes a path."""

@@ -14,13 +14,15 @@ from store.directory import Directory, FilePath, access_error, path_text
 from store.errors import AccessError, CorruptionError, DiskFull
 from store.files import Clock, Files
 from store.frames import SEGMENT_HEADER_BYTES, SegmentHeader
-from store.log import Log, Status
+from store.life import Status
+from store.log import Log
 from store.options import LogOptions
 from store.osfiles import OsFiles, SystemClock
 from store.quarantine import salvage
 from store.recovery import Position, Recovered
 from store.recovery import recover as read_store
-from store.state import SegmentState, State, segment_entries
+from store.segment_state import SegmentState
+from store.state import State
 from store.tail import Tail
 
 logger = logging.getLogger("store")
@@ -133,7 +135,7 @@ def _create(directory: Directory, clock: Clock) -> Recovered:
         offset=SEGMENT_HEADER_BYTES,
         sequence=0,
         last_checksum=0,
-        segments=segment_entries(state),
+        segments=state.segment_entries(),
         queues=[],
         states={},
         damage=[],

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from store.blocks import RECORDS, block_bytes, encode_records, records_weight
+from store.blocks import RECORDS, records_weight
 from store.checksum import Buffer
-from store.draft import GENESIS_BYTES_MAX, UNENCODABLE, clamped_runs, resize
+from store.encoding import block_bytes, encode_records
 from store.errors import ItemTooLarge, StaleDraft
 from store.frames import BODY_BYTES_MAX, encode_frame, frame_bytes
-from store.genesis import Genesis, encode_genesis
+from store.genesis import GENESIS_BYTES_MAX, Genesis, encode_genesis
+from store.given import UNENCODABLE, clamped_runs
 from store.keys import COUNTER_MAX
 from store.packing import put_growth
+from store.plan import resize
 from store.state import QueueState
 from store.upkeep import rotation_due
 
@@ -54,8 +56,8 @@ def prepare(
     *,
     first: int,
     time_runs: Sequence[tuple[int, int]],
-    item_bytes: int | None,
-    marks: Marks | None,
+    item_bytes: int | None = None,
+    marks: Marks | None = None,
     now: int,
     sync: bool,
 ) -> PlainPut | None:

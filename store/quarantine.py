@@ -17,7 +17,8 @@ from store.ranges import RangeSet
 from store.recovery import Position, Recovered, find_store_id, read_checkpoints
 from store.replay import apply_frame, frame_blocks
 from store.segment import Frame, SegmentFile, read_exactly, segment_name
-from store.state import NOWHERE, QueueState, SegmentState, State
+from store.segment_state import SegmentState
+from store.state import NOWHERE, QueueState, State
 from store.survey import Survey, survey
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 CHUNK_BITS: Final = 16
@@ -147,3 +147,15 @@ class RangeSet:
             for chunk in range(start, stop + 1) if few else list(packed):
                 if start <= chunk <= stop:
                     packed.pop(chunk, None)
+
+
+def merged(ranges: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Rising ranges (first, last, weight) with those that touch joined."""
+    joined: list[tuple[int, int, int]] = []
+    for first, last, weight in ranges:
+        if joined and joined[-1][1] == first - 1:
+            before = joined[-1]
+            joined[-1] = (before[0], last, before[2] + weight)
+        else:
+            joined.append((first, last, weight))
+    return joined

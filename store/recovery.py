@@ -19,7 +19,8 @@ from store.errors import CorruptionError, DamageError, FormatError
 from store.frames import SEGMENT_HEADER_BYTES, SegmentHeader
 from store.replay import apply_frame
 from store.segment import Frame, SegmentFile, read_exactly, segment_name
-from store.state import SegmentState, State
+from store.segment_state import SegmentState
+from store.state import State
 
 logger = logging.getLogger("store")
 

@@ -28,6 +28,7 @@ from store.genesis import Genesis, GenesisView
 from store.options import Retention
 from store.packing import json_bytes_max, pack
 from store.ranges import RangeSet
+from store.segment_state import SegmentState
 
 GENESIS_WEIGHT: Final = 128
 """What a newest genesis entry weighs in the estimate of live bytes."""
@@ -37,75 +38,6 @@ NOWHERE: Final = -1
 
 Span = SpanEntry
 _last = attrgetter("last")
-
-
-class SegmentState:
-    """A segment's size and how much of it is live."""
-
-    __slots__ = (
-        "created_at",
-        "first_sequence",
-        "last_time",
-        "length",
-        "live_count",
-        "live_weight",
-        "meta_count",
-        "meta_weight",
-        "number",
-        "record_count",
-        "record_frame_bytes",
-        "record_weight",
-    )
-
-    def __init__(self, number: int, length: int, first_sequence: int, created_at: int) -> None:
-        self.number = number
-        self.length = length
-        self.first_sequence = first_sequence
-        self.created_at = created_at
-        self.last_time = created_at
-        self.record_count = 0
-        self.record_weight = 0
-        self.record_frame_bytes = 0
-        self.live_count = 0
-        self.live_weight = 0
-        self.meta_count = 0
-        self.meta_weight = 0
-
-    @property
-    def dead(self) -> bool:
-        return self.live_count == 0 and self.meta_count == 0
-
-    @property
-    def live_bytes(self) -> int:
-        """Estimate of the bytes on disk that live records and newest entries need."""
-        if not self.record_weight:
-            return self.meta_weight
-        return self.live_weight * self.record_frame_bytes // self.record_weight + self.meta_weight
-
-    @property
-    def sparse(self) -> bool:
-        return self.live_bytes * 2 < self.length
-
-    def entry(self) -> SegmentEntry:
-        return SegmentEntry(
-            self.number,
-            self.length,
-            self.first_sequence,
-            self.created_at,
-            self.last_time,
-            self.record_count,
-            self.record_weight,
-            self.record_frame_bytes,
-        )
-
-    @classmethod
-    def of(cls, entry: SegmentEntry) -> SegmentState:
-        segment = cls(entry.number, entry.length, entry.first_sequence, entry.created_at)
-        segment.last_time = entry.last_time
-        segment.record_count = entry.record_count
-        segment.record_weight = entry.record_weight
-        segment.record_frame_bytes = entry.record_frame_bytes
-        return segment
 
 
 class QueueState:
@@ -482,6 +414,10 @@ class State:
             if genesis.floor >= genesis.next_counter
         ]
 
+    def segment_entries(self) -> list[SegmentEntry]:
+        """The segments, for a checkpoint."""
+        return [self.segments[number].entry() for number in sorted(self.segments)]
+
     def load(self, checkpoint: Checkpoint) -> None:
         """Become the state that a checkpoint holds."""
         self.segments = {entry.number: SegmentState.of(entry) for entry in checkpoint.segments}
@@ -504,7 +440,3 @@ class State:
             self._add_meta(found.segment, 1, found.weight)
         # Reclaiming may have been put off, and what was retained may no longer be.
         self.emptied = {n for n, segment in self.segments.items() if not segment.live_count}
-
-
-def segment_entries(state: State) -> list[SegmentEntry]:
-    return [state.segments[number].entry() for number in sorted(state.segments)]

@@ -15,11 +15,13 @@ from store.blocks import COUNTERS, Column, RecordBlock
 from store.checkpoint import Checkpoint, encode_checkpoint, removed_bytes
 from store.checksum import CRC32C
 from store.directory import PASSING_ERRNOS, SPACE_ERRNOS
-from store.draft import QUEUE_HELD, STATE_HELD, Draft
+from store.draft import Draft
 from store.errors import AccessError, CorruptionError, DiskFull, FifoqError
 from store.frames import SEGMENT_HEADER_BYTES, SegmentHeader
+from store.growth import QUEUE_HELD, STATE_HELD
 from store.segment import index_name, segment_name
-from store.state import QueueState, SegmentState, segment_entries
+from store.segment_state import SegmentState
+from store.state import QueueState
 from store.tail import Tail
 
 if TYPE_CHECKING:
@@ -208,7 +210,7 @@ def _snapshot(log: Log, *, clean: bool) -> Checkpoint:
         offset=log.tail.length,
         sequence=log.sequence,
         last_checksum=log.checksum,
-        segments=segment_entries(state),
+        segments=state.segment_entries(),
         queues=[queue.entry() for queue in state.queues.values() if queue.genesis_segment],
         states=state.states,
         damage=state.damage,

@@ -39,9 +39,9 @@ from fifoq.server.protocol import (
     Standing,
 )
 from store import FifoqError, Reader, RecordBlock
-from store.blocks import encode_block
 from store.checksum import Buffer
 from store.directory import access_error
+from store.encoding import encode_block
 from store.genesis import check_name
 
 CLOSE_SECONDS: Final = 5.0

@@ -62,27 +62,23 @@ class Mutant(NamedTuple):
 COMMITS: Final = (
     Mutant(
         "a commit returns without its sync",
-        "log",
-        "            if sync:\n                self.sync_tail()\n",
+        "drafted",
+        "        if sync:\n            log.sync_tail()\n",
         "",
         (CUTS,),
     ),
     Mutant(
         "only puts are synced, removals are not",
-        "log",
-        "            if sync:\n                self.sync_tail()\n",
-        "            if sync and draft.puts:\n                self.sync_tail()\n",
+        "drafted",
+        "        if sync:\n            log.sync_tail()\n",
+        "        if sync and draft.holds_records:\n            log.sync_tail()\n",
         (CUTS,),
     ),
     Mutant(
         "a commit is synced before it is written",
-        "log",
-        "            self._append(draft, genesis)\n"
-        "            if sync:\n"
-        "                self.sync_tail()\n",
-        "            if sync:\n"
-        "                self.sync_tail()\n"
-        "            self._append(draft, genesis)\n",
+        "drafted",
+        "        _append(log, draft, genesis)\n        if sync:\n            log.sync_tail()\n",
+        "        if sync:\n            log.sync_tail()\n        _append(log, draft, genesis)\n",
         (CUTS,),
     ),
     Mutant(
@@ -94,40 +90,40 @@ COMMITS: Final = (
     ),
     Mutant(
         "a frame calls frames durable that were never synced",
-        "log",
+        "appending",
         "durable_upto=self.durable_upto,",
         "durable_upto=self.sequence,",
         (READER,),
     ),
     Mutant(
         "counters are shown that nothing durable covers",
-        "log",
-        "                uncovered = True\n",
+        "drafted",
+        "            uncovered = True\n",
         "",
         (CHAINS,),
     ),
     Mutant(
         "the state is changed before the frame is written",
-        "log",
-        "        offset = self.write(frame)\n",
-        "        number = self.tail.file.number\n"
-        "        draft.apply(number, self.tail.length, self.cache.tail_index(number))\n"
-        "        draft._effects.clear()\n"
-        "        offset = self.write(frame)\n",
+        "drafted",
+        "    offset = log.write(frame)\n",
+        "    number = log.tail.file.number\n"
+        "    draft.apply(number, log.tail.length, log.cache.tail_index(number))\n"
+        "    draft._effects.clear()\n"
+        "    offset = log.write(frame)\n",
         (ERRORS,),
     ),
     Mutant(
         "a refused frame keeps its sequence",
-        "log",
-        "        offset = self.write(frame)\n",
-        "        self.sequence += 1\n        offset = self.write(frame)\n",
+        "drafted",
+        "    offset = log.write(frame)\n",
+        "    log.sequence += 1\n    offset = log.write(frame)\n",
         (HOLES,),
     ),
     Mutant(
         "a refused frame stays in the chain",
-        "log",
-        "        offset = self.write(frame)\n",
-        "        self.checksum = checksum\n        offset = self.write(frame)\n",
+        "drafted",
+        "    offset = log.write(frame)\n",
+        "    log.checksum = checksum\n    offset = log.write(frame)\n",
         (HOLES,),
     ),
     Mutant(
@@ -161,7 +157,7 @@ COMMITS: Final = (
     ),
     Mutant(
         "a seal shares its sector with the commit that it witnesses",
-        "log",
+        "appending",
         "SECTOR_BYTES: Final = 512\n",
         "SECTOR_BYTES: Final = 64\n",
         (HOLES,),
@@ -198,15 +194,15 @@ FAILURES: Final = (
     ),
     Mutant(
         "the log goes on after a failed sync",
-        "log",
-        "        status, self.status = self.status, _FAILED\n        started =",
+        "appending",
+        "        status, self.status = self.status, FAILED\n        started =",
         "        status = self.status\n        started =",
         (ERRORS,),
     ),
     Mutant(
         "the log goes on after a write whose outcome is unknown",
-        "log",
-        "        status, self.status = self.status, _FAILED\n"
+        "appending",
+        "        status, self.status = self.status, FAILED\n"
         "        try:\n"
         "            return self.tail.append(frames)\n",
         "        status = self.status\n        try:\n            return self.tail.append(frames)\n",
@@ -214,41 +210,41 @@ FAILURES: Final = (
     ),
     Mutant(
         "the log goes on although file and state differ",
-        "log",
-        "        offset = self.write(frame)\n",
-        "        offset = self.write(frame)\n        self.status = status\n",
+        "drafted",
+        "    offset = log.write(frame)\n",
+        "    offset = log.write(frame)\n    log.status = status\n",
         (HOLES,),
     ),
     Mutant(
         "the log goes on after a removal in place whose outcome is unknown",
-        "log",
-        "        status, self.status = self.status, _FAILED\n        draft.apply(",
-        "        status = self.status\n        draft.apply(",
+        "drafted",
+        "    status, log.status = log.status, FAILED\n    draft.apply(",
+        "    status = log.status\n    draft.apply(",
         (FULL_DISK,),
     ),
     Mutant(
         "the log goes on after upkeep failed",
-        "log",
-        "            self.status = _FAILED\n"
+        "life",
+        "            self.status = FAILED\n"
         "            raise sync_error(self.path, error) from error\n"
         "        except DurabilityError:\n"
-        "            self.status = _FAILED\n"
+        "            self.status = FAILED\n"
         "            raise\n",
         "            raise sync_error(self.path, error) from error\n",
         (ERRORS,),
     ),
     Mutant(
         "a log that failed takes work",
-        "log",
-        "        if self.status is _OPEN:\n            return\n",
-        "        if self.status in (_OPEN, _FAILED):\n            return\n",
+        "life",
+        "        if self.status is OPEN:\n            return\n",
+        "        if self.status in (OPEN, FAILED):\n            return\n",
         (ERRORS,),
     ),
     Mutant(
         "a log that failed is closed as if nothing had been",
         "log",
-        "            if self.status is _OPEN:\n                with self.sorting_errors():\n",
-        "            if self.status is not _CLOSED:\n                with self.sorting_errors():\n",
+        "            if self.status is OPEN:\n                with self.sorting_errors():\n",
+        "            if self.status is not CLOSED:\n                with self.sorting_errors():\n",
         (ERRORS,),
     ),
 )
@@ -277,9 +273,9 @@ SPACE: Final = (
     ),
     Mutant(
         "a removal overwrites a checkpoint that it may not fit",
-        "log",
-        "        if not self._fits_in_place(draft, room):\n",
-        "        if room < 0:\n",
+        "drafted",
+        "    if not _fits_in_place(log, draft, room):\n",
+        "    if room < 0:\n",
         (HOLES,),
     ),
     Mutant(
@@ -291,9 +287,9 @@ SPACE: Final = (
     ),
     Mutant(
         "no room is held for removals in any order",
-        "log",
-        "                self._hold_for(max(draft.growth, 1))\n",
-        "                pass\n",
+        "drafted",
+        "            _hold_for(log, max(draft.growth, 1))\n",
+        "            pass\n",
         (FULL_DISK,),
     ),
     Mutant(
@@ -305,8 +301,8 @@ SPACE: Final = (
     ),
     Mutant(
         "a removal in place is in one checkpoint copy only",
-        "log",
-        "not undo it.\n            upkeep.write_checkpoint(self)\n",
+        "drafted",
+        "not undo it.\n        upkeep.write_checkpoint(log)\n",
         "not undo it.\n",
         (FULL_DISK, HOLES),
     ),
@@ -340,15 +336,15 @@ SPACE: Final = (
     ),
     Mutant(
         "removals that only a checkpoint holds are never logged",
-        "log",
-        "            draft.repeat(repeats)\n",
-        "            pass\n",
+        "drafted",
+        "        draft.repeat(repeats)\n",
+        "        pass\n",
         (HOLES,),
     ),
     Mutant(
         "a checkpoint does not say which removals the log lacks",
-        "log",
-        "        self.state.unlogged = unlogged\n",
+        "drafted",
+        "    log.state.unlogged = unlogged\n",
         "",
         (FULL_DISK,),
     ),
@@ -449,8 +445,8 @@ FILES: Final = (
     Mutant(
         "a forked child keeps the handles, and the lock with them",
         "log",
-        "            self.status = _FORKED\n            self.release()\n",
-        "            self.status = _FORKED\n",
+        "            self.status = FORKED\n            self.release()\n",
+        "            self.status = FORKED\n",
         (HOLES,),
     ),
     Mutant(

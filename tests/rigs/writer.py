@@ -20,9 +20,10 @@ import msgspec
 
 from store import Key, Log, LogOptions, open_log
 from store.blocks import ACKED, records_weight
-from store.draft import Draft, merged
+from store.draft import Draft
 from store.files import Handle
 from store.osfiles import OsFiles
+from store.ranges import merged
 from tests.rigs.events import (
     Channel,
     Configure,

@@ -17,16 +17,8 @@ from fifoq.spark.arrow import Batches
 from fifoq.spark.columns import Columns
 from fifoq.spark.local import LocalAccess
 from fifoq.spark.options import scan_options
-from store.blocks import (
-    COUNTERS,
-    HEADERS,
-    MOVED,
-    RECORDS,
-    RecordBlock,
-    block_headers,
-    decode_block,
-    encode_records,
-)
+from store.blocks import COUNTERS, HEADERS, MOVED, RECORDS, RecordBlock, block_headers, decode_block
+from store.encoding import encode_records
 from store.keys import Key
 from tests.spark.support import fill, numbered
 

@@ -103,6 +103,7 @@ FORMAT = (
     "checksum",
     "frames",
     "blocks",
+    "encoding",
     "genesis",
     "checkpoint",
     "index",

@@ -24,13 +24,9 @@ from store.blocks import (
     StateBlock,
     block_headers,
     decode_block,
-    encode_block,
-    encode_leases,
-    encode_records,
-    encode_removed,
-    encode_state,
 )
 from store.checksum import Buffer
+from store.encoding import encode_block, encode_leases, encode_records, encode_removed, encode_state
 from store.errors import DamageError, FormatError
 from store.keys import COUNTER_MAX, Key
 

@@ -13,9 +13,10 @@ import pytest
 
 from store import CorruptionError, FormatError, Log, open_log
 from store.__main__ import main, shortened
-from store.blocks import RECORD_WEIGHT, encode_records
+from store.blocks import RECORD_WEIGHT
 from store.check import ROUNDS_MAX, Damage, Report, check_store
 from store.checksum import CRC32C, check_function, segment_seed
+from store.encoding import encode_records
 from store.frames import encode_frame
 from store.genesis import Genesis, encode_genesis
 from store.segment import index_name, segment_name

@@ -8,7 +8,6 @@ from random import Random
 import pytest
 
 from store import Log, LogOptions, open_log
-from store import draft as draft_module
 from store.blocks import (
     ACKED,
     EXPIRED,
@@ -19,12 +18,15 @@ from store.blocks import (
     records_weight,
 )
 from store.checkpoint import Checkpoint, UnloggedEntry, encode_checkpoint
-from store.draft import GENESIS_BYTES_MAX, Draft, joined, merged
+from store.draft import Draft
 from store.errors import CounterExhausted, DiskFull, ItemTooLarge
 from store.frames import BLOCK_COUNT_MAX, BODY_BYTES_MAX
-from store.genesis import Genesis, encode_genesis
+from store.genesis import GENESIS_BYTES_MAX, Genesis, encode_genesis
 from store.keys import COUNTER_MAX
-from store.state import QueueState, SegmentState, State, segment_entries
+from store.ranges import merged
+from store.repeats import joined
+from store.segment_state import SegmentState
+from store.state import QueueState, State
 from tests.support.clock import ManualClock
 from tests.support.simfiles import SimFiles
 
@@ -221,7 +223,7 @@ def checkpoint_bytes(state: State) -> int:
         offset=0,
         sequence=0,
         last_checksum=0,
-        segments=segment_entries(state),
+        segments=state.segment_entries(),
         queues=[found.entry() for found in state.queues.values() if found.genesis_segment],
         states=state.states,
         damage=[],
@@ -309,7 +311,7 @@ def unlogged_removals(state: State, name: str, count: int) -> UnloggedEntry:
 def test_unlogged_removals_are_repeated_in_pieces_the_lowest_first(
     state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(draft_module, "REPEATED_RANGES_MAX", 5)
+    monkeypatch.setattr("store.repeats.REPEATED_RANGES_MAX", 5)
     unlogged_removals(state, "a", 16)
     unlogged_removals(state, "b", 6)
     seen = []

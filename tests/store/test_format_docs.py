@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from store import blocks, checkpoint, checksum, frames, genesis, index, keys, segment
+from store import blocks, checkpoint, checksum, encoding, frames, genesis, index, keys, segment
 from store.checksum import Buffer, check_function, place_seed, segment_seed
 
 ROOT = Path(__file__).parents[2]
@@ -155,7 +155,7 @@ def test_the_seeds_are_computed_as_the_page_says() -> None:
 
 
 def test_a_block_header_lies_as_the_page_says() -> None:
-    parts, _ = blocks.encode_records(
+    parts, _ = encoding.encode_records(
         [b"a", b"bc"], queue=9, first=77, time=1000, times=[1000, 1005], columns={8: [1, 2]}
     )
     body = b"".join(parts)
@@ -281,7 +281,7 @@ def test_columns_of_records_lie_as_the_page_says(step: int) -> None:
     times = [1000, 1000, 1000 + step]
     for bits in range(128):
         columns = {bit: column for bit, column in RECORD_COLUMNS.items() if bits & bit}
-        parts, _ = blocks.encode_records(
+        parts, _ = encoding.encode_records(
             payloads, queue=0, first=5, time=1000, times=times, columns=columns
         )
         data = b"".join(parts)
@@ -309,9 +309,9 @@ def test_columns_of_records_lie_as_the_page_says(step: int) -> None:
 
 
 def test_columns_of_the_other_kinds_lie_as_the_page_says() -> None:
-    removed = blocks.encode_removed([(1, 2, 40), (4, 4, 20)], queue=0, time=1, reason=1)
-    leases = blocks.encode_leases([3, 5, 8], [1, 2, 1], queue=0, deadline=9)
-    state = blocks.encode_state([("a", b"value"), ("gone", None), ("", b"")], time=1)
+    removed = encoding.encode_removed([(1, 2, 40), (4, 4, 20)], queue=0, time=1, reason=1)
+    leases = encoding.encode_leases([3, 5, 8], [1, 2, 1], queue=0, deadline=9)
+    state = encoding.encode_state([("a", b"value"), ("gone", None), ("", b"")], time=1)
     expected: dict[str, tuple[list[Buffer], dict[str, object]]] = {
         "removed": (removed, {"firsts": [1, 4], "lasts": [2, 4], "weights": [40, 20]}),
         "leases": (leases, {"counters": [3, 5, 8], "attempts": [1, 2, 1]}),

@@ -20,8 +20,8 @@ from store import (
     LogOptions,
     Status,
     open_log,
+    repeats,
 )
-from store import draft as draft_module
 from store.blocks import ACKED, records_weight
 from store.checkpoint import CHECKPOINT_NAMES
 from tests.support.clock import ManualClock
@@ -234,7 +234,7 @@ def test_acks_in_any_order_drain_a_full_disk_to_empty(order: str) -> None:
 def test_what_only_checkpoints_held_is_logged_in_pieces_when_space_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(draft_module, "REPEATED_RANGES_MAX", 7)
+    monkeypatch.setattr(repeats, "REPEATED_RANGES_MAX", 7)
     disk = FullDisk()
     disk.fill()
     use_up_reserve(disk)
@@ -315,7 +315,7 @@ def test_crashes_at_every_step_of_acks_in_any_order_and_of_logging_them_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Packed removals, then puts that repeat them piece by piece once there is space."""
-    monkeypatch.setattr(draft_module, "REPEATED_RANGES_MAX", 25)
+    monkeypatch.setattr(repeats, "REPEATED_RANGES_MAX", 25)
     disk = FullDisk(capacity=28 << 10, payload_bytes=8)
     disk.fill_in_batches(40)
     use_up_reserve(disk)

@@ -26,10 +26,6 @@ from store.blocks import (
     RecordBlock,
     block_headers,
     decode_block,
-    encode_leases,
-    encode_records,
-    encode_removed,
-    encode_state,
 )
 from store.checkpoint import (
     CHECKPOINT_HEADER_BYTES,
@@ -44,6 +40,7 @@ from store.checkpoint import (
     encode_checkpoint,
 )
 from store.checksum import CRC32C, Buffer, check_function, place_seed, segment_seed
+from store.encoding import encode_leases, encode_records, encode_removed, encode_state
 from store.errors import DamageError, FormatError
 from store.frames import (
     FRAME_HEADER_BYTES,
@@ -57,7 +54,8 @@ from store.genesis import Genesis, GenesisView, decode_genesis, encode_genesis
 from store.index import INDEX_HEADER_BYTES, SegmentIndex
 from store.replay import apply_frame
 from store.segment import Frame
-from store.state import SegmentState, State
+from store.segment_state import SegmentState
+from store.state import State
 
 CHECK = check_function(CRC32C)
 STORE_ID = bytes(range(16))

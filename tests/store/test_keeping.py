@@ -9,7 +9,7 @@ import pytest
 
 from store import Log, LogOptions, Retention
 from store.checkpoint import UnloggedEntry
-from store.draft import UNLOGGED_GROWTH
+from store.growth import UNLOGGED_GROWTH
 from store.keeping import held_bytes
 from store.keys import COUNTER_MAX
 from tests.store.conftest import OpenStore

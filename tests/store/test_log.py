@@ -27,6 +27,7 @@ from store import (
     open_log,
     upkeep,
 )
+from store.appending import SECTOR_BYTES
 from store.blocks import (
     ACKED,
     DEDUP_ID,
@@ -44,7 +45,6 @@ from store.checkpoint import CHECKPOINT_NAMES
 from store.checkpoints import Checkpoints
 from store.frames import BODY_BYTES_MAX
 from store.keys import COUNTER_MAX, RESERVED_COUNTERS
-from store.log import SECTOR_BYTES
 from store.segment import READ_BYTES, segment_name
 from tests.store.conftest import PATH, SMALL, OpenStore
 from tests.support.clock import NANOSECONDS, WALL_START, ManualClock

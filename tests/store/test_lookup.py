@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store import CorruptionError, LogOptions, open_log
-from store.blocks import ACKED, encode_records, records_weight
+from store.blocks import ACKED, records_weight
 from store.cache import OPEN_SEGMENTS_MAX, SAVE_BYTES_MIN
 from store.checksum import CRC32, CRC32C, check_function
-from store.draft import merged
+from store.encoding import encode_records
 from store.errors import DamageError
 from store.frames import (
     FRAME_HEADER_BYTES,
@@ -26,6 +26,7 @@ from store.frames import (
 from store.genesis import Genesis, encode_genesis
 from store.log import Log
 from store.lookup import SEEK_BYTES_MIN
+from store.ranges import merged
 from store.replay import frame_blocks
 from store.segment import (
     READ_BYTES,

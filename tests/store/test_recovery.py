@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from store import CorruptionError, FormatError, Log, open_log
-from store.blocks import encode_records
 from store.checksum import CRC32C, check_function, segment_seed
+from store.encoding import encode_records
 from store.frames import SegmentHeader, encode_frame
 from store.genesis import Genesis, encode_genesis
 from store.segment import segment_name

@@ -20,7 +20,7 @@ from store.blocks import ACKED, records_weight
 from store.checkpoint import Checkpoint, UnloggedEntry, decode_checkpoint, encode_checkpoint
 from store.checksum import CRC32C, check_function, segment_seed
 from store.directory import Directory
-from store.draft import Draft, merged
+from store.draft import Draft
 from store.errors import CorruptionError, DamageError
 from store.frames import (
     FLAG_SEAL,
@@ -32,10 +32,12 @@ from store.frames import (
 from store.genesis import Genesis, encode_genesis
 from store.index import SegmentIndex
 from store.log import Log
+from store.ranges import merged
 from store.recovery import recover
 from store.replay import apply_frame
 from store.segment import Frame
-from store.state import QueueState, SegmentState, State, segment_entries
+from store.segment_state import SegmentState
+from store.state import QueueState, State
 from tests.support.clock import ManualClock
 from tests.support.image import Image
 from tests.support.simfiles import SimFiles
@@ -304,7 +306,7 @@ def through_checkpoint(state: State) -> State:
         offset=0,
         sequence=0,
         last_checksum=0,
-        segments=segment_entries(state),
+        segments=state.segment_entries(),
         queues=[queue.entry() for queue in state.queues.values() if queue.genesis_segment],
         states=state.states,
         damage=state.damage,

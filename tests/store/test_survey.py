@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from store import Log
-from store.blocks import encode_records, records_weight
+from store.blocks import records_weight
 from store.checksum import CRC32C, check_function, segment_seed
+from store.encoding import encode_records
 from store.frames import SEGMENT_HEADER_BYTES, encode_frame
 from store.genesis import Genesis, encode_genesis
 from store.segment import segment_name
