@@ -29,6 +29,7 @@ from fifoq.readonly import ReadOnlyQueue, ReadOnlyStore  # noqa: E402
 from fifoq.receipt import Receipt  # noqa: E402
 from fifoq.stats import QueueStats  # noqa: E402
 from fifoq.store import Opening, Store, open, open_store  # noqa: E402
+from fifoq.transaction import Transaction  # noqa: E402
 from fifoq.view import ReadOnlyStats  # noqa: E402
 from store import (  # noqa: E402
     AccessError,
@@ -92,6 +93,7 @@ __all__ = [
     "StoreClosed",
     "StoreFailed",
     "StoreOptions",
+    "Transaction",
     "WrongLoop",
     "open",
     "open_store",

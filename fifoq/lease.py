@@ -189,6 +189,7 @@ class Leases(Generic[T]):
         "acks_pass",
         "given",
         "held",
+        "leaving",
         "noting",
         "queue",
         "window_deadline",
@@ -202,6 +203,8 @@ class Leases(Generic[T]):
         self.held: dict[int, Delivery[T]] = {}
         self.noting: set[int] = set()
         """Counters whose attempt is being written: they are about to be handed out."""
+        self.leaving: set[int] = set()
+        """Counters that a commit of several queues is about to remove: nobody holds them."""
         self.given: list[int] = []
         """Counters that were handed out since the last commit."""
         self.acked: list[Delivery[T]] = []
@@ -216,7 +219,7 @@ class Leases(Generic[T]):
 
     @property
     def count(self) -> int:
-        return len(self.held)
+        return len(self.held) + len(self.leaving)
 
     def term(self, seconds: float | None) -> float:
         return self.queue.options.lease_seconds if seconds is None else seconds
@@ -379,6 +382,38 @@ class Leases(Generic[T]):
         queue.bias -= len(gone)
         return removals_of(gone)
 
+    # Records that go with a joint.
+
+    def part_with(self, delivery: Delivery[T]) -> Returned:
+        """A joint is to remove the record: whoever leased it can do nothing until that has ended.
+
+        Then comes `parted`, or `take_back` if nothing of it happened.
+        """
+        self._require_held(delivery)
+        self.queue.look(time.time_ns())
+        self.hand_over()
+        del self.held[delivery._counter]
+        self.leaving.add(delivery._counter)
+        delivery.state = "committing"
+        return delivery.record()
+
+    def parted(self, delivery: Delivery[T], state: str) -> None:
+        delivery.state = state
+        self.leaving.discard(delivery._counter)
+        self.forget(delivery._counter)
+
+    def take_back(self, delivery: Delivery[T]) -> None:
+        self.leaving.discard(delivery._counter)
+        self.held[delivery._counter] = delivery
+        delivery.state = "leased"
+        self._watch(delivery.deadline)
+
+    def give_up(self, delivery: Delivery[T]) -> None:
+        """The transaction that leased the record was rolled back, or did not ack it."""
+        if self._committer.usable and self.held.get(delivery._counter) is delivery:
+            delivery.state = "rolled back"
+            self._release(delivery)
+
     def nack(self, delivery: Delivery[T]) -> None:
         self._require_held(delivery)
         delivery.state = "nacked"
@@ -397,6 +432,8 @@ class Leases(Generic[T]):
             where = (
                 "it is done"
                 if delivery.state in ("acked", "removed")
+                else "a transaction that is being committed has it"
+                if delivery.state == "committing"
                 else "it is back in the queue or with somebody else; lease it again"
             )
             raise StaleLease(

@@ -115,7 +115,8 @@ class Removing(Member[T]):
         """Whether records up to there are in nobody's place for now, and may come back to one."""
         if self.restoring or (self.strong_upto and self.visible < upto):
             return True
-        if any(counter <= upto for counter in self.leasing.noting):
+        leasing = self.leasing
+        if any(counter <= upto for counter in (*leasing.noting, *leasing.leaving)):
             return True
         claims = self.claims + (self.sealed.claims if self.sealed is not None else [])
         return any(record.counter <= upto for claim in claims for record in claim.records)

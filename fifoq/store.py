@@ -20,6 +20,7 @@ from fifoq.owner import Chores, Owner, close, look_at_consumers, sync, tidy
 from fifoq.queue import Queue
 from fifoq.readonly import ReadOnlyStore, open_read_only
 from fifoq.staged_intake import StagedIntake
+from fifoq.transaction import Transaction
 from fifoq.writer import Runner, Writer
 from store import Log, Quarantine, open_log
 from store.files import Clock, Files
@@ -132,6 +133,13 @@ class Store:
         if options:
             queue.configure(**options)
         return queue
+
+    def transaction(self) -> Transaction:
+        """Puts, leases and acks over queues of this store that are one frame, or nothing.
+
+        Use it with `async with`; see Transaction.
+        """
+        return Transaction(self._committer)
 
     def queues(self) -> list[str]:
         """Names of the queues that hold anything or ever did, in order."""

@@ -21,11 +21,13 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from types import TracebackType
 from typing import Any, Final, Generic, Literal, TypeVar, overload
 
 from fifoq import lease as _lease
 from fifoq import queue as _queue
 from fifoq import store as _store
+from fifoq import transaction as _transaction
 from fifoq.browse import Record
 from fifoq.errors import QueueClosed
 from fifoq.keys import Keys
@@ -38,7 +40,16 @@ from fifoq.view import View
 from store import Key, Quarantine
 from store.opening import Recover
 
-__all__ = ["Delivery", "Queue", "ReadOnlyQueue", "ReadOnlyStore", "Store", "open", "open_store"]
+__all__ = [
+    "Delivery",
+    "Queue",
+    "ReadOnlyQueue",
+    "ReadOnlyStore",
+    "Store",
+    "Transaction",
+    "open",
+    "open_store",
+]
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -89,6 +100,10 @@ class Store:
     def queues(self) -> list[str]:
         """Names of the queues that hold anything or ever did, in order."""
         return self._thread.call(self._store.queues)
+
+    def transaction(self) -> Transaction:
+        """Puts, leases and acks over queues of this store that are one frame, or nothing."""
+        return Transaction(self._thread, self._store.transaction())
 
     def flush(self) -> None:
         """Make everything that was put, taken and acked in any queue durable."""
@@ -343,6 +358,58 @@ class Delivery(Generic[T]):
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         self._thread.run(lambda: self._leasing.__aexit__(kind, *rest))
+
+
+class Transaction:
+    """What `Store.transaction` gives, for one `with`. As `fifoq.Transaction`."""
+
+    def __init__(self, thread: LoopThread, transaction: _transaction.Transaction) -> None:
+        self._thread = thread
+        self._transaction = transaction
+
+    def __repr__(self) -> str:
+        return f"<sync.{repr(self._transaction)[1:]}"
+
+    @property
+    def keys(self) -> list[Key]:
+        """Of the records put, once the block has ended well."""
+        return self._transaction.keys
+
+    def put(self, queue: Queue[T], item: T, **options: Any) -> None:
+        """Put a record when the transaction commits."""
+        self._thread.call(lambda: self._transaction.put(queue._queue, item, **options))
+
+    def lease(
+        self, queue: Queue[T], *, seconds: float | None = None, timeout: float | None = None
+    ) -> Delivery[T]:
+        """Hand out the oldest record until the transaction ends; waits for one."""
+        leasing = queue._queue.lease(seconds=seconds, timeout=timeout)
+        delivery = self._thread.run(lambda: self._transaction.start(queue._queue, leasing))
+        return Delivery(self._thread, leasing, delivery)
+
+    def take(self, queue: Queue[T], *, timeout: float | None = None) -> T:
+        """The oldest record, which is removed when the transaction commits; waits for one."""
+        return self._thread.run(lambda: self._transaction.take(queue._queue, timeout=timeout))
+
+    def ack(self, delivery: Delivery[Any]) -> None:
+        """The record is done for good when the transaction commits."""
+        self._thread.call(lambda: self._transaction.ack(delivery._delivery))
+
+    def nack(self, delivery: Delivery[Any]) -> None:
+        """The record is back at its place when the transaction commits."""
+        self._thread.call(lambda: self._transaction.nack(delivery._delivery))
+
+    def __enter__(self) -> Transaction:
+        self._thread.run(self._transaction.__aenter__)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._thread.run(lambda: self._transaction.__aexit__(kind, error, traceback))
 
 
 async def _give_back(delivery: _lease.Delivery[Any]) -> None:

@@ -186,7 +186,7 @@ class Taking(Member[T]):
     def _may_come_back(self) -> bool:
         """Whether a taker that has not ended may still give records back."""
         sealed = self.sealed is not None and bool(self.sealed.claims)
-        return sealed or bool(self.claims or self.restoring)
+        return sealed or bool(self.claims or self.restoring or self.leasing.leaving)
 
     async def wait_to_take(self) -> None:
         committer = self._committer

@@ -28,6 +28,7 @@ HERE = {
     "replace_asyncio_queue",
     "stats_poller",
     "threads",
+    "transaction",
     "what_is_left",
 }
 
@@ -117,6 +118,15 @@ def test_threads_put_and_take_everything_once(tmp_path: Path) -> None:
         "60 put by 3 threads, 60 taken by 2",
         "b'handle with care' attempt 1",
         "nothing left",
+    ]
+
+
+def test_a_record_moves_on_with_its_bill_or_not_at_all(tmp_path: Path) -> None:
+    assert printed_by("transaction", tmp_path) == [
+        "billed tea: 1 order left, 1 bill",
+        "coffee: the printer is out of paper",
+        "rolled back: 1 order left, 1 bill",
+        "billed coffee at attempt 2: 0 orders left, 2 bills",
     ]
 
 

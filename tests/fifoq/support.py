@@ -12,6 +12,7 @@ import fifoq
 from fifoq import Queue, Store
 from store.files import Files
 from tests.support.clock import ManualClock
+from tests.support.crashes import after_process_crash, power_images
 from tests.support.runners import ManualRunner
 from tests.support.simfiles import SimFiles
 from tests.support.virtual import settle
@@ -78,6 +79,28 @@ class SmallDisk(Bench):
         directory = self.files.open_dir("/")
         self.files.unlink(directory, "stuff")
         self.files.close(directory)
+
+
+class Cuts:
+    """While entered: the disks that a cut before each change may leave, of power or process."""
+
+    def __init__(self, files: SimFiles, *, limit: int = 64, samples: int = 12) -> None:
+        self._files = files
+        self._limit, self._samples = limit, samples
+        self.disks: list[SimFiles] = []
+
+    def __enter__(self) -> Cuts:
+        self._files.disk.before_change = self.note
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._files.disk.before_change = None
+
+    def note(self) -> None:
+        """Keep what a cut at this moment may leave."""
+        self.disks.append(after_process_crash(self._files))
+        for image in power_images(self._files, limit=self._limit, samples=self._samples):
+            self.disks.append(SimFiles.from_image(image))
 
 
 async def started(work: Awaitable[T]) -> asyncio.Task[T]:

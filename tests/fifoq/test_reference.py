@@ -19,7 +19,11 @@ PAGE = (ROOT / "docs/reference/queue.md").read_text()
 # What other modules of fifoq call; not for users. A new method goes here or onto the page.
 INTERNAL = {
     "Queue": {
+        "arrive",
+        "depart",
+        "expect",
         "put_staged",
+        "stay",
         "byte_count",
         "bytes_went",
         "close_windows",
@@ -47,8 +51,11 @@ INTERNAL = {
     },
     "Delivery": {"record"},
     "ReadOnlyStore": {"run"},
+    "Transaction": {"start"},
 }
-DOCUMENTED = ["Queue", "Store", "Delivery", "Receipt", "ReadOnlyStore", "ReadOnlyQueue"]
+DOCUMENTED = [
+    *("Queue", "Store", "Transaction", "Delivery", "Receipt", "ReadOnlyStore", "ReadOnlyQueue"),
+]
 NOT_FOR_THREADS = {"submit", "watch", "as_asyncio"}
 
 
@@ -125,7 +132,7 @@ def test_every_field_of_stats_is_on_the_page_and_those_of_readers_are_marked() -
 
 
 def test_the_blocking_face_has_the_same_methods() -> None:
-    for owner in ("Queue", "Store", "Delivery", "ReadOnlyStore", "ReadOnlyQueue"):
+    for owner in ("Queue", "Store", "Transaction", "Delivery", "ReadOnlyStore", "ReadOnlyQueue"):
         blocking = {name for name in vars(getattr(fifoq.sync, owner)) if name[0] != "_"}
         blocking = {
             name for name in blocking if callable(getattr(getattr(fifoq.sync, owner), name))

@@ -720,3 +720,27 @@ def test_a_disk_that_hangs_does_not_keep_the_interpreter_from_ending(
 def test_fifoq_does_not_import_the_threads_before_they_are_wanted() -> None:
     code = "import sys, fifoq; sys.exit('fifoq.sync' in sys.modules or 'uvloop' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_transaction_is_committed_or_rolled_back(tmp_path: Path) -> None:
+    with fifoq.sync.open_store(tmp_path / "store") as store:
+        orders, bills = store.queue("orders"), store.queue("bills")
+        orders.put_many([b"a", b"b", b"c"])
+        with store.transaction() as tx:
+            delivery = tx.lease(orders)
+            tx.put(bills, delivery.item)
+            tx.ack(delivery)
+            tx.nack(orders.lease())
+            assert tx.take(orders) == b"c"
+            assert "puts=1 acks=2 open" in repr(tx)
+        assert [key.counter for key in tx.keys] == [1]
+
+        def fail() -> None:
+            with store.transaction() as tx:
+                tx.put(bills, tx.take(orders))
+                raise KeyError
+
+        with pytest.raises(KeyError):
+            fail()
+        assert (len(orders), len(bills)) == (1, 1)
+        assert orders.take() == b"b"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutants.catalogue import Mutant
+from tests.mutants.joint_catalogue import JOINT_MUTANTS
 from tests.mutants.spark_catalogue import SPARK_MUTANTS
 
 FAULTS: Final = "tests/fifoq/test_faults.py"
@@ -16,7 +17,6 @@ LINE: Final = "tests/fifoq/test_line.py"
 REMOVE: Final = "tests/fifoq/test_remove_upto.py"
 HOLDING: Final = "tests/fifoq/test_holding.py"
 CONSUMERS: Final = "tests/fifoq/test_consumers.py"
-JOINT: Final = "tests/fifoq/test_joint.py"
 INTAKE: Final = "tests/fifoq/test_staged_intake.py"
 
 QUEUE_BATTERY: Final = (FAULTS, CANCELLATION)
@@ -252,34 +252,6 @@ QUEUE_MUTANTS: Final = (
         HOLDING,
     ),
     _mutant(
-        "what belongs into one frame is split over two",
-        "committer",
-        "            whole = line in bound\n",
-        "            whole = False\n",
-        JOINT,
-    ),
-    _mutant(
-        "removals are written without the puts that belong to them",
-        "joint",
-        "        return not (self.puts or self.states) and all(\n",
-        "        return all(\n",
-        JOINT,
-    ),
-    _mutant(
-        "what was withdrawn from several queues happens all the same",
-        "joint",
-        "        self.waiting.remove(joint)\n        self._leave(joint)\n",
-        "",
-        JOINT,
-    ),
-    _mutant(
-        "a queue is opened beside a frame that puts into it",
-        "store",
-        "        while name in committer.lines and name not in self._queues:\n",
-        "        while False:\n",
-        JOINT,
-    ),
-    _mutant(
         "how far a writer is gets lost with a refused frame",
         "line",
         "        self.marks = {**batch.marks, **self.marks}\n",
@@ -314,5 +286,6 @@ QUEUE_MUTANTS: Final = (
         "            and False\n",
         INTAKE,
     ),
+    *JOINT_MUTANTS,
     *SPARK_MUTANTS,
 )

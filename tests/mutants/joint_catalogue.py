@@ -1,0 +1,62 @@
+"""Mutants of what changes several queues at once, as a transaction does. See `catalogue`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.catalogue import Mutant
+
+JOINT: Final = "tests/fifoq/test_joint.py"
+TRANSACTION: Final = "tests/fifoq/test_transaction.py"
+
+
+def _mutant(name: str, module: str, old: str, new: str, *killers: str) -> Mutant:
+    return Mutant(name, module, old, new, killers, "fifoq")
+
+
+JOINT_MUTANTS: Final = (
+    _mutant(
+        "what belongs into one frame is split over two",
+        "committer",
+        "            whole = line in bound\n",
+        "            whole = False\n",
+        JOINT,
+    ),
+    _mutant(
+        "removals are written without the puts that belong to them",
+        "joint",
+        "        return not (self.puts or self.states) and all(\n",
+        "        return all(\n",
+        JOINT,
+    ),
+    _mutant(
+        "what was withdrawn from several queues happens all the same",
+        "joint",
+        "        self.waiting.remove(joint)\n        self._leave(joint)\n",
+        "",
+        JOINT,
+    ),
+    _mutant(
+        "a queue is opened beside a frame that puts into it",
+        "store",
+        "        while name in committer.lines and name not in self._queues:\n",
+        "        while False:\n",
+        JOINT,
+    ),
+    _mutant(
+        "a transaction whose lease has ended commits the rest",
+        "transaction",
+        "        for delivery in (*self._acked, *self._nacked):\n"
+        "            # All before the first is parted with: a stale one must change nothing.\n"
+        "            delivery._leases._require_held(delivery)\n",
+        "        self._acked = [d for d in self._acked if d.state == 'leased']\n",
+        TRANSACTION,
+    ),
+    _mutant(
+        "the records of a transaction that was rolled back stay away",
+        "transaction",
+        "            delivery._leases.take_back(delivery)\n",
+        "            pass\n",
+        TRANSACTION,
+    ),
+)
