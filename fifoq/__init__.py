@@ -27,6 +27,7 @@ from fifoq.options import QueueOptions, StoreOptions  # noqa: E402
 from fifoq.queue import Queue  # noqa: E402
 from fifoq.readonly import ReadOnlyQueue, ReadOnlyStore  # noqa: E402
 from fifoq.receipt import Receipt  # noqa: E402
+from fifoq.recurring import Schedule  # noqa: E402
 from fifoq.stats import QueueStats  # noqa: E402
 from fifoq.store import Opening, Store, open, open_store  # noqa: E402
 from fifoq.transaction import Transaction  # noqa: E402
@@ -87,6 +88,7 @@ __all__ = [
     "Receipt",
     "Record",
     "Retention",
+    "Schedule",
     "SchemaMismatch",
     "StaleLease",
     "Store",

@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from fifoq.errors import QueueClosed, WrongLoop
 from fifoq.histogram import Histogram
@@ -22,6 +22,9 @@ from fifoq.options import MEMORY, SYNC, StoreOptions
 from fifoq.runs import FRAME_BYTES_MAX
 from fifoq.writer import Runner
 from store import FifoqError, ForkError, Log, StoreFailed
+
+if TYPE_CHECKING:
+    from fifoq.schedules import Schedules
 
 UNSEALED_BYTES_MAX: Final = 28 << 20
 """What may wait to be sealed, with its overhead, before puts wait; as much may be under way."""
@@ -51,6 +54,7 @@ class Intake:
         self.on_consumers_due: Callable[[], None] = _nothing
         self.consumers = Consumers(options.cursor_cap_bytes)
         self._consumer_timer: asyncio.TimerHandle | None = None
+        self.schedules: Schedules
         self.lines: dict[str, Line] = {}
         self.waiting_bytes = 0
         """What waits in the tails of all lines, as far as it was counted."""

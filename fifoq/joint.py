@@ -57,6 +57,9 @@ class Joint(msgspec.Struct, eq=False):
     """Bytes of a frame, about."""
     keys: list[Key] = []
     """Of the records put, in their order, once it is committed."""
+    entered: Callable[[Joint], None] | None = None
+    """Called when the records have their keys, just before its frame is written: its states may be
+    replaced by others that are no longer."""
     done: Callable[[], None] | None = None
     """Called when it is committed."""
     undone: Callable[[FifoqError | None], None] | None = None
@@ -206,6 +209,8 @@ class Joints:
             self._intake.waiting_bytes += len(put.headers or b"")
         for line, record, reason in joint.removals:
             line.depart(record, reason, now)
+        if joint.entered is not None:
+            joint.entered(joint)
 
     def _line(self, name: str, log: Log) -> Line:
         """The line of a queue; one that nobody opened gets one for as long as the frame lasts."""

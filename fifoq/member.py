@@ -147,6 +147,11 @@ class Member(Line, Generic[T]):
         return self._committer.closed or self._committer.closing
 
     @property
+    def shut_down(self) -> bool:
+        """Whether it takes no more records."""
+        return bool(self._shutdown)
+
+    @property
     def durability(self) -> Durability:
         return self.options.durability
 
@@ -214,7 +219,8 @@ class Member(Line, Generic[T]):
         ):
             committer.commit_soon()
 
-    async def _next_commit(self) -> None:
+    async def next_commit(self) -> None:
+        """Wait until what changed so far is written."""
         committer = self._committer
         committer.require_usable()
         waiter = Waiter(committer.loop.create_future(), self)

@@ -226,6 +226,12 @@ class Putting(Member[T]):
         encoded = encode_headers(headers) if headers else None
         return payload, encoded, self._level_of(durability)
 
+    def check_schedule(self, item: T, **options: Any) -> bytes:
+        """The payload of what is to be put again and again, with these keywords."""
+        if "durability" in options:
+            raise TypeError("schedule takes no durability: each firing is synced. Nothing changed.")
+        return self._prepare(item, **options)[0]
+
     def _prepare_many(self, items: Iterable[T]) -> tuple[Sequence[bytes], int, int | None]:
         """Payloads, what they need in a frame, and their length if they all have the same."""
         payloads = self.codec.encode_many(items)

@@ -19,6 +19,7 @@ from fifoq.lease import Leases, Leasing
 from fifoq.member import AT_ONCE, DRAINING, wake_all
 from fifoq.options import QueueOptions
 from fifoq.putting import Putting
+from fifoq.recurring import CatchUp, Schedule
 from fifoq.removing import Removing
 from fifoq.stats import QueueStats, collect, watch
 from fifoq.taking import Taking
@@ -72,6 +73,48 @@ class Queue(Putting[T], Taking[T], Removing[T]):
         What is in memory alone is written first.
         """
         return browse(self, self._committer, self.codec, start)
+
+    async def schedule(
+        self,
+        name: str,
+        item: T,
+        *,
+        every: float | None = None,
+        cron: str | None = None,
+        zone: str = "UTC",
+        catch_up: CatchUp = "one",
+        overlap: bool | None = None,
+        **options: Any,
+    ) -> Schedule:
+        """Put `item` every so many seconds, or whenever a cron line comes due; kept on return.
+
+        Keywords: those of `put`, but `durability`: each firing is one synced commit. A schedule of
+        that name is replaced; with the same times it goes on as it was. While the record of the
+        last firing is still in the queue the next one is passed over, unless `overlap`. What came
+        due while the store was closed is made up for by one record, by none ("skip") or by one
+        each ("all"). Limits of the queue do not hold it up. ValueError names what makes no sense;
+        nothing was changed then. Cancelled, it is kept or not.
+        """
+        payload = self.check_schedule(item, **options)
+        return await self._committer.schedules.add(
+            self.name,
+            name,
+            payload,
+            options,
+            every=every,
+            cron=cron,
+            zone=zone,
+            catch_up=catch_up,
+            overlap=overlap,
+        )
+
+    def schedules(self) -> list[Schedule]:
+        """The schedules of this queue, by name."""
+        return self._committer.schedules.of(self.name)
+
+    async def unschedule(self, name: str) -> bool:
+        """Forget a schedule, durable on return; False if there is none. Its records stay."""
+        return await self._committer.schedules.drop(self.name, name)
 
     def size(self) -> int:
         """The same as `len`."""

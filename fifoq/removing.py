@@ -58,7 +58,7 @@ class Removing(Member[T]):
             elif not gone:
                 if not self._in_flight(upto):
                     break
-                await self._next_commit()
+                await self.next_commit()
             if gone:
                 total += sum(last - first + 1 for first, last, _ in gone)
                 await self._commit_removed(max(last for _, last, _ in gone))

@@ -19,6 +19,7 @@ from fifoq.options import STORE_OPTION_NAMES, QueueOptions, StoreOptions, store_
 from fifoq.owner import Chores, Owner, close, look_at_consumers, sync, tidy
 from fifoq.queue import Queue
 from fifoq.readonly import ReadOnlyStore, open_read_only
+from fifoq.schedules import Schedules
 from fifoq.staged_intake import StagedIntake
 from fifoq.transaction import Transaction
 from fifoq.writer import Runner, Writer
@@ -174,6 +175,7 @@ class Store:
             await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        await self._committer.schedules.stop()
         letting_go = await self._staged.stop()
         await self._system.stop(None)
         if letting_go is not None:
@@ -260,6 +262,7 @@ async def _open_store(
     committer = Committer(loop, options, path)
 
     staged = StagedIntake(committer)
+    schedules = committer.schedules = Schedules(committer)
 
     def open_the_log(_: object) -> Log:
         log = open_log(
@@ -271,6 +274,7 @@ async def _open_store(
             for state in log.state.queues.values():
                 keep_removed(state, kept_retention(state.configuration))
             committer.consumers.own(log)
+            schedules.read(log)
         except BaseException:
             log.release()
             raise
@@ -298,6 +302,7 @@ async def _open_store(
         task.add_done_callback(_ending.discard)
         raise
     staged.start(watch=files is None)
+    schedules.start()
     return Store(path, committer, system, staged)
 
 

@@ -33,6 +33,7 @@ from fifoq.errors import QueueClosed
 from fifoq.keys import Keys
 from fifoq.loopthread import LoopThread
 from fifoq.options import Durability
+from fifoq.recurring import Schedule
 from fifoq.runs import Returned
 from fifoq.stats import QueueStats
 from fifoq.sync_readonly import ReadOnlyQueue, ReadOnlyStore
@@ -177,6 +178,23 @@ class Queue(Generic[T]):
         # Here, so that an iterator of the caller's runs on the caller's thread.
         listed = items if isinstance(items, bytes | bytearray | memoryview | str) else list(items)
         return self._thread.run(lambda: self._queue.put_many(listed, durability=durability))
+
+    # Recurring.
+
+    def schedule(self, name: str, item: T, **options: Any) -> Schedule:
+        """Put the item again and again, by `every` or `cron`; kept on return. As `Queue.schedule`.
+
+        The store's thread fires it: nobody has to wait in a call meanwhile.
+        """
+        return self._thread.run(lambda: self._queue.schedule(name, item, **options))
+
+    def schedules(self) -> list[Schedule]:
+        """The schedules of this queue, by name."""
+        return self._look(self._queue.schedules)
+
+    def unschedule(self, name: str) -> bool:
+        """Forget a schedule, durable on return; False if there is none. Its records stay."""
+        return self._thread.run(lambda: self._queue.unschedule(name))
 
     # Taking.
 

@@ -274,11 +274,11 @@ class Taking(Member[T]):
         while self.sealed is not None and not self._unsealed(records):
             # A frame's removals come after what it restores; refused, they wait again.
             with contextlib.suppress(DiskFull):
-                await self._next_commit()
+                await self.next_commit()
             records = self._forget_removals(records)
         if records:
             self.restored += records
-            await self._next_commit()
+            await self.next_commit()
 
     def _forget_removals(self, records: list[Returned]) -> list[Returned]:
         """Give records back whose removal still waits, and need no commit; returns the others."""

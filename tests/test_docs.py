@@ -23,7 +23,10 @@ from fifoq.line import CACHE_BYTES_MAX
 from fifoq.options import ITEM_BYTES_MAX
 from fifoq.places import WINDOW_MAX
 from fifoq.putting import BATCH_BYTES_MAX
+from fifoq.recurring import CATCH_UP_MAX, EVERY_SECONDS_MIN
+from fifoq.recurring import ITEM_BYTES_MAX as SCHEDULE_BYTES_MAX
 from fifoq.runs import SAME_TIME_NS
+from fifoq.schedules import SCHEDULES_MAX
 from fifoq.taking import TAKE_MANY_MAX
 from fifoq.writer import ASIDE_AFTER_SECONDS, ASIDE_SECONDS
 
@@ -166,6 +169,11 @@ def test_the_limits_that_are_told_are_those_of_the_code() -> None:
         f"bytes that do not begin with `{OWN_PREFIX}`, values of at most {HEADER_VALUE_BYTES_MAX} "
         f"bytes, {HEADERS_BYTES_MAX >> 10} KiB together."
     ) in reference
+    assert f"up to {CATCH_UP_MAX:,} in a row" in reference
+    assert (
+        f"at most {SCHEDULE_BYTES_MAX >> 10} KiB and a store at most {SCHEDULES_MAX:,}" in reference
+    )
+    assert f"`every` is {EVERY_SECONDS_MIN} seconds to ten years" in reference
     assert LINGER_TURNS_MAX == 2
     assert "up to two turns of the loop" in why
 

@@ -25,6 +25,7 @@ HERE = {
     "producer_consumer",
     "put_for_ever",
     "quick_start",
+    "recurring_jobs",
     "replace_asyncio_queue",
     "stats_poller",
     "threads",
@@ -111,6 +112,17 @@ def test_the_program_for_asyncio_queue_does_the_same_with_both_queues(tmp_path: 
     assert (lines[0], lines[5]) == ("asyncio.Queue:", "fifoq:")
     for part in (lines[1:5], lines[6:]):
         assert [line.partition(" did ")[2] for line in part] == [f"job {i}" for i in range(4)]
+
+
+def test_recurring_jobs_come_again_and_are_made_up_for_once(tmp_path: Path) -> None:
+    assert printed_by("recurring_jobs", tmp_path) == [
+        "sweep b'sweep the cache' attempt 1",
+        "sweep b'sweep the cache' attempt 1",
+        "report 0 6 * * mon-fri put 0",
+        "sweep 0.2 put 2",
+        "after the pause: sweep and 1 waits",
+        "left: ['report']",
+    ]
 
 
 def test_threads_put_and_take_everything_once(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ INTERNAL = {
         "put_staged",
         "stay",
         "byte_count",
+        "check_schedule",
+        "next_commit",
         "bytes_went",
         "close_windows",
         "confirm",

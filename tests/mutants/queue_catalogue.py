@@ -17,6 +17,8 @@ LINE: Final = "tests/fifoq/test_line.py"
 REMOVE: Final = "tests/fifoq/test_remove_upto.py"
 HOLDING: Final = "tests/fifoq/test_holding.py"
 CONSUMERS: Final = "tests/fifoq/test_consumers.py"
+SCHEDULES: Final = "tests/fifoq/test_schedules.py"
+FIRING: Final = f"{SCHEDULES}::test_ended_at_any_moment_a_firing_came_once_or_comes_yet"
 INTAKE: Final = "tests/fifoq/test_staged_intake.py"
 
 QUEUE_BATTERY: Final = (FAULTS, CANCELLATION)
@@ -127,6 +129,54 @@ QUEUE_MUTANTS: Final = (
         "            self._return(record)\n            raise\n",
         "            raise\n",
         SWEEP,
+    ),
+    _mutant(
+        "a firing is written before its schedule's next time",
+        "schedules",
+        "            joint.states = [(state, encode_plan(after))]\n"
+        "\n"
+        "        joint.entered = entered\n"
+        "        await self._committer.joints.commit(joint)\n",
+        "            joint.states = []\n"
+        "\n"
+        "        joint.entered = entered\n"
+        "        await self._committer.joints.commit(joint)\n"
+        "        await self._write([(state, encode_plan(after))])\n",
+        FIRING,
+    ),
+    _mutant(
+        "a schedule's next time is written before its firing",
+        "schedules",
+        "            joint.states = [(state, encode_plan(after))]\n"
+        "\n"
+        "        joint.entered = entered\n",
+        "            joint.states = []\n"
+        "\n"
+        "        joint.entered = entered\n"
+        "        await self._write([(state, encode_plan(after))])\n",
+        FIRING,
+    ),
+    _mutant(
+        "a firing is not synced",
+        "schedules",
+        "        joint = Joint(level=SYNC, ",
+        "        joint = Joint(level=0, ",
+        FIRING,
+        f"{SCHEDULES}::test_what_a_firing_put_survives_a_power_cut_once_it_is_seen",
+    ),
+    _mutant(
+        "a schedule is kept in memory alone",
+        "schedules",
+        "            await self._write([(state_name(*key), encode_plan(plan))])\n",
+        "",
+        f"{SCHEDULES}::test_ended_at_any_moment_a_schedule_is_kept_whole_or_not_at_all",
+    ),
+    _mutant(
+        "a clock that was set back is waited for",
+        "recurring",
+        "    if now < plan.set_time - JUMP_NS:\n        return after_setback(plan, cron, now)\n",
+        "",
+        SCHEDULES,
     ),
     _mutant(
         "a backlog is not read for takers that do not wait",
