@@ -7,7 +7,8 @@ writes the same bytes.
 - `closed`: every kind of block and column, three segments, closed.
 - `crashed`: never closed. Behind the last commit lies half of another frame.
 
-Each comes with `<name>.json`, what a reader must find in it.
+Each comes with `<name>.json`, what a reader must find in it. `v1_earlier` holds a store that an
+earlier writer of the same format made; it is only opened, never made again.
 """
 
 from __future__ import annotations

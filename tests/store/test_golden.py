@@ -21,14 +21,18 @@ VERSIONS = range(1, FORMAT_VERSION + 1)
 KINDS = ("closed", "crashed")
 SIZE_MAX = 60_000
 
+PINNED = [golden(version) / kind for version in VERSIONS for kind in KINDS]
+# Of the same format, by a writer that made more checkpoints and numbered them otherwise.
+PINNED.append(golden().parent / "v1_earlier" / "closed")
+
 stores = pytest.mark.parametrize(
-    ("version", "kind"), [(version, kind) for version in VERSIONS for kind in KINDS]
+    "pinned", [pytest.param(path, id="-".join(path.parts[-2:])) for path in PINNED]
 )
 
 
-def copied(version: int, kind: str, where: Path) -> Path:
-    target = where / kind
-    shutil.copytree(golden(version) / kind, target)
+def copied(pinned: Path, where: Path) -> Path:
+    target = where / pinned.name
+    shutil.copytree(pinned, target)
     return target
 
 
@@ -36,8 +40,8 @@ def opened(path: Path) -> Log:
     return open_log(str(path), clock=ManualClock(seed=9), options=LogOptions(fill_bytes=512))
 
 
-def expected(version: int, kind: str) -> object:
-    return msgspec.json.decode((golden(version) / f"{kind}.json").read_bytes())
+def expected(pinned: Path) -> object:
+    return msgspec.json.decode(pinned.with_suffix(".json").read_bytes())
 
 
 def plain(log: Log) -> object:
@@ -45,14 +49,14 @@ def plain(log: Log) -> object:
 
 
 @stores
-def test_a_golden_store_holds_what_it_must(version: int, kind: str, tmp_path: Path) -> None:
-    with opened(copied(version, kind, tmp_path)) as log:
-        assert plain(log) == expected(version, kind)
+def test_a_golden_store_holds_what_it_must(pinned: Path, tmp_path: Path) -> None:
+    with opened(copied(pinned, tmp_path)) as log:
+        assert plain(log) == expected(pinned)
 
 
 @stores
-def test_a_golden_store_goes_on_working(version: int, kind: str, tmp_path: Path) -> None:
-    path = copied(version, kind, tmp_path)
+def test_a_golden_store_goes_on_working(pinned: Path, tmp_path: Path) -> None:
+    path = copied(pinned, tmp_path)
     with opened(path) as log:
         before = [key.counter for key in log.keys("orders")]
         (counter,) = log.put("orders", [b"new"])
@@ -71,13 +75,13 @@ def test_a_golden_store_goes_on_working(version: int, kind: str, tmp_path: Path)
 
 @stores
 def test_a_golden_store_is_found_without_its_checkpoints_and_indexes(
-    version: int, kind: str, tmp_path: Path
+    pinned: Path, tmp_path: Path
 ) -> None:
-    path = copied(version, kind, tmp_path)
+    path = copied(pinned, tmp_path)
     for found in [*path.glob("checkpoint.*"), *path.glob("*.idx")]:
         found.write_bytes(b"rotten")
     with opened(path) as log:
-        queues = expected(version, kind)["queues"]  # type: ignore[index]
+        queues = expected(pinned)["queues"]  # type: ignore[index]
         assert {name: queue["records"] for name, queue in queues.items()} == {
             name: queue["records"]
             for name, queue in plain(log)["queues"].items()  # type: ignore[index]
@@ -87,7 +91,7 @@ def test_a_golden_store_is_found_without_its_checkpoints_and_indexes(
 def test_the_crashed_store_has_a_torn_tail(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = copied(1, "crashed", tmp_path)
+    path = copied(golden(1) / "crashed", tmp_path)
     torn = (path / "00000000000000000001.log").read_bytes()
     with caplog.at_level(logging.WARNING), opened(path) as log:
         assert log.tail.file.number == 2
@@ -113,18 +117,15 @@ def test_the_writer_still_writes_the_same_bytes(tmp_path: Path) -> None:
 
 
 @stores
-def test_golden_stores_are_small_and_stay_as_they_are(
-    version: int, kind: str, tmp_path: Path
-) -> None:
-    found = golden(version) / kind
-    assert sum(path.stat().st_size for path in found.iterdir()) < SIZE_MAX // 2
-    copy = copied(version, kind, tmp_path)
+def test_golden_stores_are_small_and_stay_as_they_are(pinned: Path, tmp_path: Path) -> None:
+    assert sum(path.stat().st_size for path in pinned.iterdir()) < SIZE_MAX // 2
+    copy = copied(pinned, tmp_path)
     opened(copy).close()
-    assert filecmp.dircmp(found, copy).left_only == []
+    assert filecmp.dircmp(pinned, copy).left_only == []
 
 
 def test_a_store_of_a_newer_format_is_refused_and_left_alone(tmp_path: Path) -> None:
-    path = copied(1, "closed", tmp_path)
+    path = copied(golden(1) / "closed", tmp_path)
     check = check_function(CRC32C)
     for found in path.iterdir():
         data = bytearray(found.read_bytes())
