@@ -11,6 +11,7 @@ check_packages()
 
 from fifoq.asyncio_queue import AsyncioQueue  # noqa: E402
 from fifoq.browse import Record  # noqa: E402
+from fifoq.cursor import Cursor, Lag  # noqa: E402
 from fifoq.errors import (  # noqa: E402
     QueueClosed,
     QueueEmpty,
@@ -61,6 +62,7 @@ __all__ = [
     "ConsumerStats",
     "CorruptionError",
     "CounterExhausted",
+    "Cursor",
     "Delivery",
     "DiskFull",
     "DurabilityError",
@@ -71,6 +73,7 @@ __all__ = [
     "ItemTooLarge",
     "Key",
     "Keys",
+    "Lag",
     "Leasing",
     "Opening",
     "Quarantine",

@@ -81,6 +81,7 @@ class Committer(Intake):
                 future.set_result(None)
         for line in self.lines.values():
             line.store_closed()
+        self._leave_followers()
 
     def retire(self) -> None:
         """Commit nothing more, and leave nobody waiting."""
@@ -374,6 +375,8 @@ class Committer(Intake):
             if line.restored:
                 self._dirty[line] = None
                 self._due = True
+        if self.followers:
+            self._tell_followers(job)
         self._resolve(job.waiters)
         if self.joints.under_way:
             self.joints.committed()
@@ -383,6 +386,17 @@ class Committer(Intake):
         elif self._sync_timer is None and self.options.sync_interval is not None:
             self._sync_timer = self.loop.call_later(self.options.sync_interval, self._sync_is_due)
         self.watch_idleness()
+
+    def _tell_followers(self, job: Commit) -> None:
+        for line, batch in job.batches:
+            if batch.upto:
+                for follower in self.followers.get(line.name, ()):
+                    follower.records_came()
+
+    def _leave_followers(self) -> None:
+        for followers in self.followers.values():
+            for follower in followers:
+                follower.store_closed()
 
     def _resolve(self, waiters: list[Waiter]) -> None:
         for waiter in waiters:
@@ -403,7 +417,9 @@ class Committer(Intake):
         """Nothing of the frame was stored and the log goes on."""
         self.error_count += 1
         self.sealed_bytes = 0
-        had_puts = any(batch.upto for _, batch in job.batches) or self.joints.set_states
+        had_puts = (
+            any(batch.upto or batch.marks for _, batch in job.batches) or self.joints.set_states
+        )
         for line, batch in job.batches:
             self.waiting_bytes += batch.frame_bytes
             line.unseal()
@@ -431,8 +447,9 @@ class Committer(Intake):
         self.waiters = kept + self.waiters
         self._level = max(self._level, job.level)
         drains = kept or self.joints.waiting or any(map(_removes, self._dirty))
+        positions = [line for line, batch in job.batches if batch.marks and not batch.upto]
         retry = self._seal(puts=False) if drains else None
-        for line in self.lines.values():
+        for line in (*self.lines.values(), *positions):
             if line.dirty:
                 self._dirty[line] = None
         if self.joints.waiting:
@@ -484,6 +501,7 @@ class Committer(Intake):
             call.fail(error)
         self._calls.clear()
         self._reads.clear()
+        self._leave_followers()
         self._give_room()
         self.cancel_timers()
 
@@ -513,7 +531,7 @@ class Committer(Intake):
 
 def _waits(line: Line) -> bool:
     """Whether records of the line wait to be written."""
-    return len(line.tail) > line.tail.count(None)
+    return line.waits
 
 
 def _needs_tail(waiter: Waiter) -> bool:

@@ -68,11 +68,11 @@ _offset = msgspec.json.Decoder(_Offset)
 _UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
-def check_consumer_name(name: str) -> str:
+def check_consumer_name(name: str, what: str = "consumer") -> str:
     """The name itself, or InvalidName. It becomes the name of a file."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidName(
-            f"consumer name {name!r:.80} is not allowed: 1 to 64 of a-z, 0-9 and '-', starting "
+            f"{what} name {name!r:.80} is not allowed: 1 to 64 of a-z, 0-9 and '-', starting "
             f"with a letter or digit. Nothing was changed."
         )
     return name

@@ -5,6 +5,9 @@ and the proofs of their checkpoints are read, and the log is told from which cou
 each queue's removed records. What they hold together is bounded: over the limit, the consumer that
 holds the oldest is let go, until it moves.
 
+Cursors are consumers in the process. Their positions are in the log itself: a `CursorHold` has what
+was committed last, and changes only between two jobs or in the job that has the log.
+
 `look` and `refresh` run where the log's work is done, `of` on the loop.
 """
 
@@ -18,8 +21,16 @@ from typing import Final
 import msgspec
 
 from fifoq.consumers import CONSUMERS, Position, id_text, proved, read_positions
-from store import FifoqError, Log
+from fifoq.cursor_position import (
+    CursorPosition,
+    cursor_names,
+    decode_position,
+    encode_position,
+    state_name,
+)
+from store import AccessError, DiskFull, FifoqError, Log
 from store.keeping import held_bytes
+from store.keys import COUNTER_MAX
 from store.state import QueueState
 
 logger = logging.getLogger("fifoq")
@@ -33,7 +44,7 @@ _MILLISECOND: Final = 10**6
 
 
 class ConsumerStats(msgspec.Struct, frozen=True, kw_only=True):
-    """One consumer of a queue, as its owner saw it last.
+    """One consumer of a queue, or one of its cursors, as its owner saw it last.
 
     `counter` is the first record that it has not proved to be done, `heard_at` when it last moved
     or wrote its position, in nanoseconds since the epoch.
@@ -47,6 +58,36 @@ class ConsumerStats(msgspec.Struct, frozen=True, kw_only=True):
     heard_at: int
     let_go: bool
     silent: bool
+    cursor: bool = False
+
+
+class CursorHold:
+    """What is kept for one cursor, whether anybody reads with it or not."""
+
+    __slots__ = ("name", "position", "queue", "reads_at", "there")
+
+    def __init__(self, queue: str, name: str, position: CursorPosition) -> None:
+        self.queue, self.name = queue, name
+        self.position = position
+        """As it was committed last."""
+        self.reads_at = position.counter
+        """From which counter on it is to read."""
+        self.there: int | None = position.first or None
+        """The first record from `reads_at` on, once one was seen: if it is there no more, it was
+        reclaimed. Looked for before anything is, so it cannot be missed."""
+
+    @property
+    def state(self) -> str:
+        return state_name(self.queue, self.name)
+
+    def read_from(self, log: Log, counter: int) -> None:
+        """It reads on from there."""
+        self.reads_at, self.there = counter, None
+        self.look(log)
+
+    def look(self, log: Log) -> None:
+        if self.there is None:
+            self.there = first_from(log, self.queue, self.reads_at)
 
 
 class _Consumer:
@@ -54,6 +95,7 @@ class _Consumer:
 
     __slots__ = (
         "counter",
+        "cursor",
         "first_time",
         "heard_at",
         "held",
@@ -65,8 +107,9 @@ class _Consumer:
         "timed",
     )
 
-    def __init__(self, name: str, position: Position) -> None:
+    def __init__(self, name: str, position: Position, cursor: CursorHold | None = None) -> None:
         self.name = name
+        self.cursor = cursor
         self.position = position
         self.counter = position.counter
         self.heard_at = position.written_at * _MILLISECOND
@@ -96,6 +139,11 @@ class Consumers:
         self._log: Log
         self._store = ""
         self._known: dict[str, _Consumer] = {}
+        self.cursors: dict[tuple[str, str], CursorHold] = {}
+        """By queue and name."""
+        self._seen: dict[CursorHold, _Consumer] = {}
+        self.cursor_moved = False
+        """Whether a cursor was committed elsewhere since the last look."""
         self._told: set[str] = set()
         self._by_queue: dict[str, list[_Consumer]] = {}
         self._held: set[str] = set()
@@ -104,16 +152,27 @@ class Consumers:
         """Whether a consumer moved, came or went at the last look."""
 
     def __bool__(self) -> bool:
-        return bool(self._known)
+        """Whether there is something to look at later, though nothing happens here."""
+        return bool(self._known) or self.cursor_moved
 
     def own(self, log: Log) -> None:
         """The log was opened: nothing of it goes without a look at the consumers from now on."""
         self._log = log
         self._store = id_text(log.store_id)
         self._held = {name for name, queue in log.state.queues.items() if queue.held}
+        self._load_cursors()
         log.before_reclaim = self.look
         self.look(proofs=True)
         self._time_lags()
+
+    def _load_cursors(self) -> None:
+        log = self._log
+        names = cursor_names(name for name, entry in log.state.states.items() if entry.present)
+        values = log.states_of(state_name(*name) for name in names)
+        for queue, name in names:
+            state = state_name(queue, name)
+            position = decode_position(values[state], log.path, state)
+            self.cursors[queue, name] = CursorHold(queue, name, position)
 
     def look(self, *, proofs: bool = False) -> bool:
         """Hold what consumers need. False, and everything is held as before, if that is unknown.
@@ -138,6 +197,7 @@ class Consumers:
                 known[name] = consumer
         self.moved |= known.keys() != self._known.keys()
         self._known = known
+        self._look_at_cursors(now)
         self._looked_at = now
         self._hold()
         return True
@@ -167,7 +227,30 @@ class Consumers:
             heard_at=consumer.heard_at,
             let_go=consumer.let_go,
             silent=bool(lag) and now - consumer.heard_at > SILENT_SECONDS * _SECOND,
+            cursor=consumer.cursor is not None,
         )
+
+    def _look_at_cursors(self, now: int) -> None:
+        self.cursor_moved = False
+        seen: dict[CursorHold, _Consumer] = {}
+        for hold in self.cursors.values():
+            hold.look(self._log)
+            kept = hold.position
+            position = Position(
+                queue=hold.queue,
+                counter=kept.counter,
+                store=self._store,
+                written_at=kept.written_at // _MILLISECOND,
+            )
+            consumer = self._seen.get(hold)
+            if consumer is None:
+                consumer = _Consumer(hold.name, position, hold)
+                self.moved = True
+            else:
+                self.moved |= consumer.update(position, kept.counter, now)
+            seen[hold] = consumer
+        self.moved |= seen.keys() != self._seen.keys()
+        self._seen = seen
 
     # Positions and proofs.
 
@@ -219,14 +302,14 @@ class Consumers:
     def _hold(self) -> None:
         log = self._log
         by_queue: dict[str, list[_Consumer]] = {}
-        for consumer in self._known.values():
+        for consumer in (*self._known.values(), *self._seen.values()):
             queue = log.state.queues.get(consumer.position.queue)
             if queue is None:
                 # It will be asked again before anything of that queue can go.
                 continue
             by_queue.setdefault(queue.name, []).append(consumer)
             consumer.next = queue.genesis.next_counter
-            consumer.lag = sum(_counts_from(queue, consumer.counter))
+            consumer.lag = sum(counts_from(queue, consumer.counter))
             consumer.held = held_bytes(log, {queue.name: consumer.counter})
         self._by_queue = by_queue
         holds = self._within_cap()
@@ -237,6 +320,7 @@ class Consumers:
     def _within_cap(self) -> dict[str, int]:
         """From where on each queue is held, after letting go what is over the limit."""
         log = self._log
+        stay: set[_Consumer] = set()
         while True:
             holding = [
                 (queue, consumer)
@@ -248,24 +332,48 @@ class Consumers:
             for queue, consumer in holding:
                 holds[queue] = min(consumer.counter, holds.get(queue, consumer.counter))
             total = held_bytes(log, holds)
-            if total <= self._cap_bytes:
+            others = [pair for pair in holding if pair[1].held and pair[1] not in stay]
+            if total <= self._cap_bytes or not others:
                 break
-            queue, consumer = min(
-                (pair for pair in holding if pair[1].held), key=lambda pair: self._oldest(*pair)
-            )
+            queue, consumer = min(others, key=lambda pair: self._oldest(*pair))
+            if not self._may_let_go(consumer):
+                stay.add(consumer)
+                continue
             consumer.let_go = True
             logger.warning(
-                "%s: consumers hold %d bytes, over cursor_cap_bytes=%d. Consumer %r of queue %r, "
+                "%s: consumers hold %d bytes, over cursor_cap_bytes=%d. %s %r of queue %r, "
                 "which is at counter %d, is let go: records that it has not read may be reclaimed. "
-                "Let it catch up, raise the limit, or remove %s/%s.json if it is gone for good.",
-                *(log.path, total, self._cap_bytes, consumer.name, queue, consumer.counter),
-                *(CONSUMERS, consumer.name),
+                "Let it catch up, raise the limit, or %s if it is gone for good.",
+                *(log.path, total, self._cap_bytes, "Cursor" if consumer.cursor else "Consumer"),
+                *(consumer.name, queue, consumer.counter),
+                "delete it" if consumer.cursor else f"remove {CONSUMERS}/{consumer.name}.json",
             )
         for consumers in self._by_queue.values():
             for consumer in consumers:
                 if consumer.let_go:
                     consumer.held = 0
         return holds
+
+    def _may_let_go(self, consumer: _Consumer) -> bool:
+        """Have the log know the first record that a cursor lacks, before that can go.
+
+        False if there is no space to say so: then it is held.
+        """
+        hold, log = consumer.cursor, self._log
+        if hold is None or hold.position.first:
+            return True
+        first = first_from(log, hold.queue, hold.position.counter) or 0
+        position = msgspec.structs.replace(hold.position, first=first)
+        draft = log.new_draft()
+        draft.set_states([(hold.state, encode_position(position))], drains=True)
+        # It may use the reserve: the segments that go give back more than this takes.
+        draft.frees_segment = True
+        try:
+            log.commit_frame(draft, sync=False)
+        except (DiskFull, AccessError):
+            return False
+        hold.position = position
+        return True
 
     def _oldest(self, name: str, consumer: _Consumer) -> tuple[int, int]:
         """The oldest segment that a consumer holds, and the most of it first."""
@@ -278,7 +386,7 @@ class Consumers:
         for name, consumers in self._by_queue.items():
             for consumer in consumers:
                 if consumer.lag and consumer.timed != consumer.counter:
-                    consumer.first_time = _put_time(self._log, name, consumer.counter)
+                    consumer.first_time = put_time(self._log, name, consumer.counter)
                     consumer.timed = consumer.counter
 
     def _tell(self, key: str, text: str) -> None:
@@ -288,14 +396,25 @@ class Consumers:
             logger.warning("%s", text)
 
 
-def _counts_from(queue: QueueState, first: int) -> Iterator[int]:
-    """How many records from a counter on each span of the queue holds, removed ones included."""
+def counts_from(queue: QueueState, first: int, last: int = COUNTER_MAX) -> Iterator[int]:
+    """How many records first..last each span of the queue holds, removed ones included."""
     for span in queue.spans[queue.span_index(first) :]:
-        count = span.last - max(span.first, first) + 1
+        if span.first > last:
+            return
+        count = min(span.last, last) - max(span.first, first) + 1
         yield min(count, span.live) if span.moved else count
 
 
-def _put_time(log: Log, name: str, counter: int) -> int:
+def first_from(log: Log, name: str, counter: int) -> int | None:
+    """About the first record of a queue from a counter on that is retained: none is before it."""
+    queue = log.state.queues.get(name)
+    if queue is None:
+        return None
+    at = queue.span_index(counter)
+    return max(counter, queue.spans[at].first) if at < len(queue.spans) else None
+
+
+def put_time(log: Log, name: str, counter: int) -> int:
     """When the first record at or behind a counter was put; now if that cannot be read."""
     try:
         for block in log.read(name, counter, removed=True):

@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from fifoq.errors import QueueClosed, WrongLoop
 from fifoq.histogram import Histogram
@@ -30,6 +30,15 @@ UNSEALED_BYTES_MAX: Final = 28 << 20
 """What may wait to be sealed, with its overhead, before puts wait; as much may be under way."""
 ALONE_MIN: Final = 3
 """After so many commits for one caller alone, the next one waits for no other."""
+
+
+class Follower(Protocol):
+    """Somebody who reads a queue's records as they are committed."""
+
+    def records_came(self) -> None: ...
+
+    def store_closed(self) -> None:
+        """It is being closed, or has failed."""
 
 
 class Intake:
@@ -55,6 +64,8 @@ class Intake:
         self.consumers = Consumers(options.cursor_cap_bytes)
         self._consumer_timer: asyncio.TimerHandle | None = None
         self.schedules: Schedules
+        self.followers: dict[str, list[Follower]] = {}
+        """Who is to hear of new records of a queue, by its name."""
         self.lines: dict[str, Line] = {}
         self.waiting_bytes = 0
         """What waits in the tails of all lines, as far as it was counted."""

@@ -250,7 +250,7 @@ def add_batch(draft: Draft, log: Log, line: Line, batch: Batch) -> bool:
             columns=_headers_of(batch, piece) if batch.headers else None,
             item_bytes=piece.item_bytes,
         )
-    draft.set_states(list(batch.marks.values()))
+    draft.set_states(list(batch.marks.values()), drains=not batch.runs)
     for record in batch.restored:
         columns: Columns = {HEADERS: [record.headers]} if record.headers else {}
         draft.move(queue, [record.counter], [record.time], [record.payload], columns)

@@ -244,6 +244,11 @@ class Line(Places):
         )
 
     @property
+    def waits(self) -> bool:
+        """Whether something waits to be written that needs space."""
+        return len(self.tail) > self.tail.count(None)
+
+    @property
     def only_puts(self) -> bool:
         """Whether new records, one after the other, are all that a commit would hold."""
         return self.head == self.taken_from and not (

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fifoq.browse import Record, browse
 from fifoq.codec import Codec
 from fifoq.committer import Committer
+from fifoq.cursor import Cursor, Start, open_cursor
 from fifoq.errors import QueueClosed
 from fifoq.lease import Leases, Leasing
 from fifoq.member import AT_ONCE, DRAINING, wake_all
@@ -115,6 +116,26 @@ class Queue(Putting[T], Taking[T], Removing[T]):
     async def unschedule(self, name: str) -> bool:
         """Forget a schedule, durable on return; False if there is none. Its records stay."""
         return await self._committer.schedules.drop(self.name, name)
+
+    async def cursor(
+        self, name: str, start: Start = "earliest", *, auto_commit: float | None = None
+    ) -> Cursor[T]:
+        """The cursor of that name, the same object each time; made if there is none.
+
+        A new one starts at the oldest record that is retained ("earliest"), behind the newest
+        ("latest"), at a counter, or at the first record put at a datetime or later, and is
+        committed on return. One that is there stays where it is. With `auto_commit` what was taken
+        is committed by itself after so many seconds.
+
+        InvalidName, TypeError, ValueError; RangeGone for a counter that is gone: nothing was made.
+        """
+        return await open_cursor(self, self._committer, name, start, auto_commit)
+
+    def cursors(self) -> list[str]:
+        """Names of the queue's cursors, in order, whether anybody reads with them or not."""
+        self._committer.require_usable()
+        known = list(self._committer.consumers.cursors)
+        return sorted(name for queue, name in known if queue == self.name)
 
     def size(self) -> int:
         """The same as `len`."""

@@ -102,7 +102,14 @@ class Batch(msgspec.Struct, eq=False):
         return bool(self.taken or self.acked or self.dropped or self.joined)
 
     def __bool__(self) -> bool:
-        return bool(self.runs or self.removes or self.leases or self.restored or self.configuration)
+        return bool(
+            self.runs
+            or self.removes
+            or self.leases
+            or self.restored
+            or self.configuration
+            or self.marks
+        )
 
 
 def removal_of(record: Returned) -> tuple[int, int, int]:

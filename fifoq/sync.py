@@ -29,6 +29,7 @@ from fifoq import queue as _queue
 from fifoq import store as _store
 from fifoq import transaction as _transaction
 from fifoq.browse import Record
+from fifoq.cursor import Start
 from fifoq.errors import QueueClosed
 from fifoq.keys import Keys
 from fifoq.loopthread import LoopThread
@@ -36,12 +37,14 @@ from fifoq.options import Durability
 from fifoq.recurring import Schedule
 from fifoq.runs import Returned
 from fifoq.stats import QueueStats
+from fifoq.sync_cursor import Cursor
 from fifoq.sync_readonly import ReadOnlyQueue, ReadOnlyStore
 from fifoq.view import View
 from store import Key, Quarantine
 from store.opening import Recover
 
 __all__ = [
+    "Cursor",
     "Delivery",
     "Queue",
     "ReadOnlyQueue",
@@ -244,6 +247,15 @@ class Queue(Generic[T]):
     def remove_upto(self, counter: int) -> int:
         """Remove every record whose counter is not above `counter`; returns how many there were."""
         return self._thread.run(lambda: self._queue.remove_upto(counter))
+
+    def cursor(self, name: str, start: Start = "earliest", **options: Any) -> Cursor[T]:
+        """The cursor of that name; made if there is none. As `fifoq.Queue.cursor`."""
+        opened = self._thread.run(lambda: self._queue.cursor(name, start, **options))
+        return Cursor(self._thread, opened, Delivery)
+
+    def cursors(self) -> list[str]:
+        """Names of the queue's cursors, in order."""
+        return self._thread.call(self._queue.cursors)
 
     def __iter__(self) -> Iterator[T]:
         """Take one record after the other, until the queue is closed, or shut down and empty."""

@@ -406,8 +406,13 @@ class Draft:
             elif attempt > before:
                 self.growth += len(str(attempt)) - len(str(before))
 
-    def set_states(self, entries: Sequence[tuple[str, bytes | None]]) -> None:
-        """Set newest values by name; None deletes."""
+    def set_states(
+        self, entries: Sequence[tuple[str, bytes | None]], *, drains: bool = False
+    ) -> None:
+        """Set newest values by name; None deletes.
+
+        With `drains` they let records go, and may use the space that is held for that.
+        """
         if not entries:
             return
         entries = list(entries)
@@ -415,7 +420,10 @@ class Draft:
             if not isinstance(name, str) or not isinstance(value, bytes | None):
                 raise TypeError(f"state {name!r:.80} is not a name with bytes or None")
         self._add(encode_state(entries, time=self.now))
-        self._needs_space()
+        if drains:
+            self.only_removes = False
+        else:
+            self._needs_space()
         self._effects.append(States(entries))
         known = self._state.states
         for name, _ in entries:

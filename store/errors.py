@@ -107,9 +107,10 @@ class ConcurrentUse(FifoqError):
 class RangeGone(FifoqError):
     """The wanted record was reclaimed; `oldest` is the next counter that is still there."""
 
-    def __init__(self, queue: str, wanted: int, oldest: int) -> None:
+    def __init__(self, queue: str, wanted: int, oldest: int, text: str = "") -> None:
         super().__init__(
-            f"queue {queue!r}: counter {wanted} was reclaimed by the owner; the next one that "
+            text
+            or f"queue {queue!r}: counter {wanted} was reclaimed by the owner; the next one that "
             f"is still there is {oldest}. Nothing was read. Start at {oldest} or later."
         )
         self.queue, self.wanted, self.oldest = queue, wanted, oldest

@@ -8,7 +8,7 @@ frames, `plain` and `drafted` commit, `upkeep` rotates, checkpoints and reclaims
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from store import drafted, plain, upkeep
@@ -334,6 +334,13 @@ class Log(Appending):
         self.require_open()
         with self.sorting_errors():
             return self.lookup.state_value(name)
+
+    @in_turn
+    def states_of(self, names: Iterable[str]) -> dict[str, bytes]:
+        """Newest values of those names that have one; each frame is read once."""
+        self.require_open()
+        with self.sorting_errors():
+            return self.lookup.state_values(names)
 
     # Upkeep.
 

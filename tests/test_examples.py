@@ -22,11 +22,13 @@ ELSEWHERE = {
 HERE = {
     "asgi_backpressure",
     "durability",
+    "fan_out",
     "producer_consumer",
     "put_for_ever",
     "quick_start",
     "recurring_jobs",
     "replace_asyncio_queue",
+    "replay_by_time",
     "stats_poller",
     "threads",
     "transaction",
@@ -225,3 +227,23 @@ def test_a_worker_that_misses_the_deadline_is_cut_short_and_its_record_is_back(
         assert len(q) == 20 + served.taken_in
         with q.lease(timeout=1.0) as delivery:
             assert (delivery.item, delivery.attempt) == (b"from before", 2)
+
+
+def test_fan_out_gives_every_record_to_every_cursor(tmp_path: Path) -> None:
+    assert printed_by("fan_out", tmp_path) == [
+        "billed 6, in order: True",
+        "mailed 6, each once: True",
+        "mailers that died: 1",
+        "cursors: billing, mailing",
+    ]
+
+
+def test_replay_by_time_reads_what_was_taken_once_more(tmp_path: Path) -> None:
+    assert printed_by("replay_by_time", tmp_path) == [
+        "0 records wait",
+        "3 records to read again",
+        "3 b'order 1'",
+        "4 b'order 2'",
+        "5 b'order 3'",
+        "and from the beginning: b'early 1'",
+    ]

@@ -49,6 +49,12 @@ class Bench:
         """End the process: what the kernel has stays."""
         self.files.process_crash()
 
+    def after_crash(self) -> Bench:
+        """Another one, with what the end of the process now would leave; this one goes on."""
+        twin = self.files.copy()
+        twin.process_crash()
+        return Bench(twin)
+
     async def step(self) -> bool:
         """Run the one job that waits and what follows from it."""
         stepped = self.runner.step()
@@ -139,12 +145,14 @@ def fake_time(monkeypatch: pytest.MonkeyPatch, start: int = 2 * 10**18) -> list[
             return now[0]
 
     for module in (
+        "cursor",
         "holding",
         "joint",
         "lease",
         "member",
         "putting",
         "queue",
+        "reading",
         "removing",
         "stats",
         "taking",

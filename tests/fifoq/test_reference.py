@@ -51,12 +51,22 @@ INTERNAL = {
         "wait_to_take",
         "withdraw",
     },
+    "Cursor": {"records_came", "store_closed", "take_back", "take_records", "use"},
     "Delivery": {"record"},
     "ReadOnlyStore": {"run"},
     "Transaction": {"start"},
 }
 DOCUMENTED = [
-    *("Queue", "Store", "Transaction", "Delivery", "Receipt", "ReadOnlyStore", "ReadOnlyQueue"),
+    *(
+        "Queue",
+        "Store",
+        "Transaction",
+        "Cursor",
+        "Delivery",
+        "Receipt",
+        "ReadOnlyStore",
+        "ReadOnlyQueue",
+    ),
 ]
 NOT_FOR_THREADS = {"submit", "watch", "as_asyncio"}
 
@@ -134,7 +144,15 @@ def test_every_field_of_stats_is_on_the_page_and_those_of_readers_are_marked() -
 
 
 def test_the_blocking_face_has_the_same_methods() -> None:
-    for owner in ("Queue", "Store", "Transaction", "Delivery", "ReadOnlyStore", "ReadOnlyQueue"):
+    for owner in (
+        "Queue",
+        "Store",
+        "Transaction",
+        "Cursor",
+        "Delivery",
+        "ReadOnlyStore",
+        "ReadOnlyQueue",
+    ):
         blocking = {name for name in vars(getattr(fifoq.sync, owner)) if name[0] != "_"}
         blocking = {
             name for name in blocking if callable(getattr(getattr(fifoq.sync, owner), name))

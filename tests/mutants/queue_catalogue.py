@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutants.catalogue import Mutant
+from tests.mutants.cursor_catalogue import CURSOR_MUTANTS
 from tests.mutants.joint_catalogue import JOINT_MUTANTS
 from tests.mutants.spark_catalogue import SPARK_MUTANTS
 
@@ -283,14 +284,14 @@ QUEUE_MUTANTS: Final = (
     _mutant(
         "positions that cannot be read hold nothing",
         "holding",
-        "            return False\n",
-        "            return True\n",
+        "            return False\n        self._told",
+        "            return True\n        self._told",
         HOLDING,
     ),
     _mutant(
         "consumers are not limited in what they hold",
         "holding",
-        "            if total <= self._cap_bytes:\n",
+        "            if total <= self._cap_bytes or not others:\n",
         "            if True:\n",
         HOLDING,
     ),
@@ -336,6 +337,7 @@ QUEUE_MUTANTS: Final = (
         "            and False\n",
         INTAKE,
     ),
+    *CURSOR_MUTANTS,
     *JOINT_MUTANTS,
     *SPARK_MUTANTS,
 )

@@ -1,0 +1,116 @@
+"""Leases of a cursor: how its members share it.
+
+A record is leased to one member at a time. It comes back when the lease ends, when it is nacked,
+and when the task that leased it has ended, so that the others never wait for one that is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from fifoq.lease import Delivery, Leases
+from fifoq.reading import Reading
+
+if TYPE_CHECKING:
+    from fifoq.queue import Queue
+
+T = TypeVar("T")
+
+LEASED_MAX: Final = 4096
+"""Records of one cursor that may be leased at a time; with that, what it keeps is bounded."""
+
+
+class CursorLeases(Leases[T]):
+    """The leases of one cursor that are out."""
+
+    __slots__ = ("_members", "_reading")
+
+    def __init__(self, reading: Reading[T]) -> None:
+        # What a lease asks its queue for is its name, its options and nothing else.
+        super().__init__(cast("Queue[T]", reading), reading.committer, {})
+        self._reading = reading
+        self._members: dict[asyncio.Task[Any], set[int]] = {}
+        reading.on_moved = self._forget_all
+
+    async def lease(self, seconds: float | None) -> Delivery[T]:
+        """Hand out the next record; waits for one."""
+        reading = self._reading
+        await reading.wait(self._may_lease)
+        record, item = reading.claim()
+        counter = record.counter
+        reading.lease_out(record)
+        attempt = self._attempts.get(counter, 0) + 1
+        deadline = self._committer.loop.time() + self.term(seconds)
+        delivery = self.held[counter] = Delivery(
+            self, counter, record.time, record.payload, item, attempt, deadline, record.headers
+        )
+        self._join(counter)
+        self._watch(deadline)
+        reading.pass_on()
+        return delivery
+
+    def _may_lease(self) -> bool:
+        return len(self.held) < LEASED_MAX
+
+    async def ack(self, delivery: Delivery[T]) -> bool:
+        first = delivery.state != "acked"
+        if first:
+            self._require_held(delivery)
+            delivery.state = "acked"
+            self._leave(delivery)
+            self._attempts.pop(delivery._counter, None)
+            self._reading.finish(delivery._counter)
+        if not self._committer.closing:
+            await self._reading.commit()
+        return first
+
+    def _release(self, delivery: Delivery[T]) -> None:
+        self._leave(delivery)
+        self._attempts[delivery._counter] = delivery.attempt
+        self._reading.give_back(delivery._counter)
+
+    def _leave(self, delivery: Delivery[T]) -> None:
+        """The record is with nobody any more."""
+        counter = delivery._counter
+        del self.held[counter]
+        for counters in self._members.values():
+            if counter in counters:
+                counters.discard(counter)
+                break
+
+    def _forget_all(self) -> None:
+        """The cursor was moved: what is out is of no interest any more."""
+        for delivery in self.held.values():
+            delivery.state = "moved"
+        self.held.clear()
+        self._attempts.clear()
+        for counters in self._members.values():
+            counters.clear()
+
+    # Members.
+
+    def _join(self, counter: int) -> None:
+        """The record is with the task that runs, as long as that does."""
+        task = asyncio.current_task()
+        if task is None:
+            return
+        if task not in self._members:
+            self._members[task] = set()
+            task.add_done_callback(self._ended)
+        self._members[task].add(counter)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        """Hand over what the task had, unless that is what it returned to somebody."""
+        counters = self._members.pop(task, set())
+        given: object = None
+        if not task.cancelled() and task.exception() is None:
+            given = task.result()
+        for counter in sorted(counters):
+            delivery = self.held.get(counter)
+            if delivery is None or delivery is given or self._committer.failure is not None:
+                continue
+            if isinstance(given, list | tuple) and any(part is delivery for part in given):
+                continue
+            delivery.state = "left"
+            self._release(delivery)
