@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from fifoq.consumers import Position
-from fifoq.server.describe import QueueDescription
+from fifoq.description import QueueDescription
 from fifoq.server.failures import BUSY
 from fifoq.server.link import BROKEN, Link, ServerError
 from fifoq.server.protocol import (

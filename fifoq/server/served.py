@@ -21,7 +21,7 @@ from fifoq.consumers import (
     read_position,
     write_position,
 )
-from fifoq.server.describe import QueueDescription, describe
+from fifoq.description import QueueDescription, describe
 from fifoq.server.protocol import (
     BLOCK_COUNT_MAX,
     RANGE_COUNT_MAX,

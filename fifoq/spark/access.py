@@ -9,54 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from fifoq.consumers import Position
+from fifoq.description import QueueDescription
 from store import RecordBlock
 
 REMOTE_SCHEME: Final = "fifoq://"
-
-
-class SpanView(msgspec.Struct, frozen=True, array_like=True):
-    """Counters first..last of a queue lie in one segment.
-
-    `bytes` estimates what they take there, removed records included. They were put at `since` (ns)
-    at the earliest and at `until` at the latest. Of a `moved` span not all counters need be there.
-    """
-
-    first: int
-    last: int
-    segment: int
-    bytes: int
-    since: int
-    until: int
-    moved: bool
-
-
-class QueueView(msgspec.Struct, frozen=True):
-    """A queue as of one moment."""
-
-    name: str
-    spans: list[SpanView]
-    next: int
-    """The counter that the next put gets, or a lower one: every record is below it."""
-    floor: int
-    """Every counter up to here is removed."""
-    total_put_count: int
-    last_put_time: int
-    """In nanoseconds; 0 if nothing was ever put."""
-    exists: bool
-    schema: str | None = None
-    """Hash of the queue's type, if it has one."""
-    shape: list[Any] | None = None
-    """What its type looks like, if that is kept: JSON schemas, the type itself first."""
-
-    @property
-    def first(self) -> int:
-        """The oldest retained counter; `next` if nothing is retained."""
-        return self.spans[0].first if self.spans else self.next
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True):
@@ -89,7 +50,7 @@ class Access(Protocol):
         """Names of the queues that hold anything or ever did, in order."""
         ...
 
-    def queue(self, name: str) -> QueueView:
+    def queue(self, name: str) -> QueueDescription:
         """The queue; an empty one if there is none of that name."""
         ...
 

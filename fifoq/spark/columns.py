@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from fifoq.spark.access import QueueView
+from fifoq.description import QueueDescription
 from fifoq.spark.arrow import Batches
 from fifoq.spark.options import OptionError, Reading
 from fifoq.spark.typed import TypedColumns
@@ -24,7 +24,7 @@ _HEADERS: Final = types.MapType(types.StringType(), types.StringType())
 class Columns:
     """The columns of a queue for one way of reading it. Plain values, fit to travel."""
 
-    def __init__(self, view: QueueView, reading: Reading) -> None:
+    def __init__(self, view: QueueDescription, reading: Reading) -> None:
         """OptionError if `typed` is asked of a queue whose type is not known."""
         self._typed = _typed_columns(view) if reading.typed else None
         self.types: dict[str, types.DataType] = dict(_KEYS)
@@ -65,7 +65,7 @@ def arrow_schema(schema: types.StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def _typed_columns(view: QueueView) -> TypedColumns:
+def _typed_columns(view: QueueDescription) -> TypedColumns:
     if view.shape is None:
         state = (
             "has no type"

@@ -10,19 +10,18 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from fifoq.codec import read_kept
 from fifoq.consumers import Position, id_text, read_position, write_position
-from fifoq.spark.access import Piece, QueueView, SpanView
+from fifoq.description import QueueDescription, SpanDescription, describe, describe_span
+from fifoq.spark.access import Piece
 from store import CorruptionError, Reader, RecordBlock
 from store.blocks import MOVED
 from store.directory import Directory, access_error
 from store.errors import DamageError
 from store.frames import SEGMENT_HEADER_BYTES
-from store.genesis import Genesis, check_name
+from store.genesis import check_name
 from store.index import QueueIndex
 from store.osfiles import OsFiles
 from store.replay import frame_blocks
-from store.state import QueueState
 
 
 class LocalAccess:
@@ -63,37 +62,8 @@ class LocalAccess:
     def queues(self) -> list[str]:
         return sorted(self._reader.state.queues)
 
-    def queue(self, name: str) -> QueueView:
-        state = self._reader.state
-        queue = state.queues.get(check_name(name))
-        genesis = queue.genesis if queue is not None else Genesis(name)
-        kept = read_kept(queue.configuration if queue is not None else None)
-        return QueueView(
-            name,
-            [self._span(queue, at) for at in range(len(queue.spans))] if queue is not None else [],
-            genesis.next_counter,
-            genesis.floor,
-            genesis.total_put_count,
-            genesis.last_put_time,
-            queue is not None,
-            kept.schema,
-            kept.shape,
-        )
-
-    def _span(self, queue: QueueState, at: int) -> SpanView:
-        span = queue.spans[at]
-        place = self._reader.state.segments[span.segment]
-        each = place.record_weight / place.record_count if place.record_count else 0
-        return SpanView(
-            span.first,
-            span.last,
-            span.segment,
-            max(1, round(each * (span.last - span.first + 1))),
-            # What was moved there is older than the segment.
-            0 if span.moved else place.created_at,
-            place.last_time,
-            span.moved,
-        )
+    def queue(self, name: str) -> QueueDescription:
+        return describe(self._reader, name)
 
     def seek(self, name: str, time_ns: int) -> int:
         return self._reader.seek(check_name(name), max(time_ns, 0))
@@ -110,7 +80,7 @@ class LocalAccess:
         left = total_bytes
         at = queue.span_index(first) if queue is not None else 0
         while queue is not None and at < len(queue.spans) and queue.spans[at].first <= last:
-            span = self._span(queue, at)
+            span = describe_span(self._reader.state, queue.spans[at])
             largest = piece_bytes if left is None else min(piece_bytes, left)
             for piece in self._pieces_of(name, span, first, last, largest):
                 if left is not None:
@@ -124,7 +94,7 @@ class LocalAccess:
         return found
 
     def _pieces_of(
-        self, name: str, span: SpanView, first: int, last: int, piece_bytes: int
+        self, name: str, span: SpanDescription, first: int, last: int, piece_bytes: int
     ) -> list[Piece]:
         """A span's part of first..last in pieces."""
         first, last = max(first, span.first), min(last, span.last)

@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from fifoq.spark.access import Access, QueueView, SpanView
+from fifoq.description import QueueDescription, SpanDescription
+from fifoq.spark.access import Access
 from fifoq.spark.offsets import Offset
 from fifoq.spark.plan import gaps, records_between
 from store import FifoqError
@@ -60,13 +61,13 @@ class LossFinder:
     """Looks for losses, and remembers what it had to read for that."""
 
     def __init__(self) -> None:
-        self._holes: dict[SpanView, list[Range]] = {}
+        self._holes: dict[SpanDescription, list[Range]] = {}
 
-    def puts(self, access: Access, view: QueueView, counter: int) -> int:
+    def puts(self, access: Access, view: QueueDescription, counter: int) -> int:
         """How many records were ever put below a counter, if all from there on are there."""
         return view.total_put_count - self._present(access, view, counter, view.next - 1)
 
-    def find(self, access: Access, view: QueueView, begin: Offset, end: int) -> Loss | None:
+    def find(self, access: Access, view: QueueDescription, begin: Offset, end: int) -> Loss | None:
         """What is missing from `begin` up to the counter `end`."""
         missing = self._missing(access, view, begin.counter, end - 1)
         if not missing:
@@ -77,7 +78,7 @@ class LossFinder:
         return Loss(view.name, missing)
 
     def following(
-        self, access: Access, view: QueueView, begin: Offset, end: int, loss: Loss | None
+        self, access: Access, view: QueueDescription, begin: Offset, end: int, loss: Loss | None
     ) -> Offset:
         """The offset at `end`, for a batch from `begin` on that lacks what `loss` says."""
         if loss is None and begin.puts is not None:
@@ -86,14 +87,18 @@ class LossFinder:
             puts = self.puts(access, view, end)
         return Offset(end, begin.store, view.name, puts)
 
-    def _present(self, access: Access, view: QueueView, first: int, last: int) -> int:
+    def _present(self, access: Access, view: QueueDescription, first: int, last: int) -> int:
         holes = self._moved_holes(access, view, first, last)
         return records_between(view, first, last) - sum(high - low + 1 for low, high in holes)
 
-    def _missing(self, access: Access, view: QueueView, first: int, last: int) -> list[Range]:
+    def _missing(
+        self, access: Access, view: QueueDescription, first: int, last: int
+    ) -> list[Range]:
         return sorted(gaps(view, first, last) + self._moved_holes(access, view, first, last))
 
-    def _moved_holes(self, access: Access, view: QueueView, first: int, last: int) -> list[Range]:
+    def _moved_holes(
+        self, access: Access, view: QueueDescription, first: int, last: int
+    ) -> list[Range]:
         """Counters of first..last that lie in spans of moved records and are not among them."""
         moved = [each for each in view.spans if each.moved]
         self._holes = {
@@ -108,7 +113,7 @@ class LossFinder:
         ]
 
 
-def _holes(access: Access, view: QueueView, span: SpanView) -> list[Range]:
+def _holes(access: Access, view: QueueDescription, span: SpanDescription) -> list[Range]:
     found: list[Range] = []
     expected = span.first
     for block in access.blocks(view.name, span.first, span.last):

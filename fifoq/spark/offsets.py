@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from fifoq.spark.access import QueueView
+from fifoq.description import QueueDescription
 from fifoq.spark.options import StreamOptions
 from store import FifoqError
 
@@ -43,7 +43,9 @@ class Offset(msgspec.Struct, frozen=True):
             ) from None
 
 
-def check_offset(offset: Offset, store: str, view: QueueView, options: StreamOptions) -> None:
+def check_offset(
+    offset: Offset, store: str, view: QueueDescription, options: StreamOptions
+) -> None:
     """CheckpointMismatch if the offset cannot be one of this queue."""
     where = f"the query's checkpoint ({options.checkpoint or 'its checkpointLocation'})"
     path = options.target.path

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from pyspark.sql.datasource import InputPartition
 
-from fifoq.spark.access import Access, Piece, QueueView
+from fifoq.description import QueueDescription
+from fifoq.spark.access import Access, Piece
 from fifoq.spark.arrow import Ranges
 from fifoq.spark.options import PARTITION_BYTES, Reading
 
@@ -55,17 +56,17 @@ def _spread(pieces: Sequence[Piece], count: int) -> list[list[Piece]]:
     return list(groups.values())
 
 
-def bytes_between(view: QueueView, first: int, last: int) -> int:
+def bytes_between(view: QueueDescription, first: int, last: int) -> int:
     """About how much is retained of first..last."""
     return round(sum(size * (high - low + 1) for low, high, size in _overlaps(view, first, last)))
 
 
-def records_between(view: QueueView, first: int, last: int) -> int:
+def records_between(view: QueueDescription, first: int, last: int) -> int:
     """How many counters of first..last are retained; of moved spans all of them are counted."""
     return sum(high - low + 1 for low, high, _ in _overlaps(view, first, last))
 
 
-def counter_after(view: QueueView, first: int, count: int) -> int:
+def counter_after(view: QueueDescription, first: int, count: int) -> int:
     """The counter behind the first `count` retained ones from `first` on, or the next to come."""
     for low, high, _ in _overlaps(view, first, view.next - 1):
         if count < high - low + 1:
@@ -74,7 +75,7 @@ def counter_after(view: QueueView, first: int, count: int) -> int:
     return view.next
 
 
-def gaps(view: QueueView, first: int, last: int) -> list[tuple[int, int]]:
+def gaps(view: QueueDescription, first: int, last: int) -> list[tuple[int, int]]:
     """Ranges of first..last that no span covers, in order."""
     found = []
     for low, high, _ in _overlaps(view, first, last):
@@ -86,7 +87,7 @@ def gaps(view: QueueView, first: int, last: int) -> list[tuple[int, int]]:
     return found
 
 
-def _overlaps(view: QueueView, first: int, last: int) -> Iterator[tuple[int, int, float]]:
+def _overlaps(view: QueueDescription, first: int, last: int) -> Iterator[tuple[int, int, float]]:
     """The parts of spans within first..last, each with its bytes per counter."""
     for span in view.spans:
         low, high = max(first, span.first), min(last, span.last)

@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
-from msgspec.structs import astuple
 
 from fifoq.consumers import Position
+from fifoq.description import QueueDescription
 from fifoq.server.client import FrameClient
 from fifoq.server.link import BROKEN, ServerError
 from fifoq.server.protocol import check_token
-from fifoq.spark.access import Piece, QueueView, SpanView
+from fifoq.spark.access import Piece
 from fifoq.spark.options import OptionError
 from store import RecordBlock
 
@@ -86,7 +86,7 @@ class RemoteAccess:
     def __init__(self, client: FrameClient, *, fresh: bool) -> None:
         self._client = client
         self._fresh = fresh
-        self._views: dict[str, QueueView] = {}
+        self._views: dict[str, QueueDescription] = {}
 
     @property
     def store_id(self) -> str:
@@ -96,22 +96,11 @@ class RemoteAccess:
     def queues(self) -> list[str]:
         return self._client.queues()
 
-    def queue(self, name: str) -> QueueView:
+    def queue(self, name: str) -> QueueDescription:
         view = self._views.get(name)
         if view is None:
-            found = self._client.describe(name, fresh=self._fresh)
+            view = self._views[name] = self._client.describe(name, fresh=self._fresh)
             self._fresh = False
-            view = self._views[name] = QueueView(
-                found.name,
-                [SpanView(*astuple(span)) for span in found.spans],
-                found.next,
-                found.floor,
-                found.total_put_count,
-                found.last_put_time,
-                found.exists,
-                found.schema,
-                found.shape,
-            )
         return view
 
     def seek(self, name: str, time_ns: int) -> int:

@@ -9,7 +9,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from fifoq.spark.access import Access, QueueView, opened
+from fifoq.description import QueueDescription
+from fifoq.spark.access import Access, opened
 from fifoq.spark.columns import Columns
 from fifoq.spark.filters import Bounds, narrowed
 from fifoq.spark.options import OptionError, ScanOptions
@@ -50,7 +51,7 @@ class ScanReader(DataSourceReader):
                 for pieces in groups
             ]
 
-    def _range(self, access: Access, view: QueueView) -> tuple[int, int]:
+    def _range(self, access: Access, view: QueueDescription) -> tuple[int, int]:
         """First and last counter that options and filters leave."""
         options = self._options
         self._check_counters(view)
@@ -67,7 +68,7 @@ class ScanReader(DataSourceReader):
             last = min(last, bounds.last)
         return first, last
 
-    def _check_counters(self, view: QueueView) -> None:
+    def _check_counters(self, view: QueueDescription) -> None:
         """OptionError if the range that was asked for is not there."""
         options = self._options
         newest = view.next - 1

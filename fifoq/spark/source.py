@@ -13,7 +13,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from fifoq.spark.access import QueueView, opened
+from fifoq.description import QueueDescription
+from fifoq.spark.access import opened
 from fifoq.spark.columns import Columns
 from fifoq.spark.options import (
     STREAM,
@@ -78,7 +79,7 @@ class FifoqSource(DataSource):
         return Columns(view, options.reading)
 
 
-def _check_queue(view: QueueView, there: list[str]) -> None:
+def _check_queue(view: QueueDescription, there: list[str]) -> None:
     """OptionError for a queue that is not there while others are: that is a slip of the pen."""
     if there and not view.exists:
         raise OptionError(

@@ -26,7 +26,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from fifoq.spark.access import Access, Piece, QueueView, open_access, opened
+from fifoq.description import QueueDescription
+from fifoq.spark.access import Access, Piece, open_access, opened
 from fifoq.spark.columns import Columns
 from fifoq.spark.consumer import Consumer
 from fifoq.spark.loss import Loss, LossFinder
@@ -69,7 +70,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._hold(offset)
         return offset.as_dict()
 
-    def _start(self, access: Access, view: QueueView, start: Start) -> int:
+    def _start(self, access: Access, view: QueueDescription, start: Start) -> int:
         match start.kind:
             case "earliest":
                 return view.first
@@ -122,7 +123,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned = self._losses.following(access, view, begin, end, loss)
         return self._planned.as_dict()
 
-    def _limited(self, access: Access, view: QueueView, begin: int, available: int) -> int:
+    def _limited(self, access: Access, view: QueueDescription, begin: int, available: int) -> int:
         options = self._options
         waiting = records_between(view, begin, available - 1)
         if self._target is None and waiting < options.records_min:
@@ -230,7 +231,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._consumer = Consumer(self._access, options.consumer, options.checkpoint, offset)
         self._consumer.advance()
 
-    def _loss(self, access: Access, view: QueueView, begin: Offset, end: int) -> Loss | None:
+    def _loss(self, access: Access, view: QueueDescription, begin: Offset, end: int) -> Loss | None:
         """What is missing there. DataLoss, unless the options say to go on."""
         loss = self._losses.find(access, view, begin, end)
         if loss is not None:
@@ -239,7 +240,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             logger.warning("%s", loss.warning)
         return loss
 
-    def _look(self) -> tuple[Access, QueueView]:
+    def _look(self) -> tuple[Access, QueueDescription]:
         """The store and the queue as they are now."""
         target = self._options.target
         if self._access is None:

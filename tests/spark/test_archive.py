@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import fifoq.sync
 from fifoq.consumers import read_position
-from fifoq.spark.access import QueueView, SpanView
+from fifoq.description import QueueDescription, SpanDescription
 from fifoq.spark.pipelines import ArchiveError, archive, archived, archiving, replay
 from fifoq.spark.pipelines.archiving import without
 from fifoq.spark.pipelines.shelf import NOTES, Shelf, Unit
@@ -253,8 +253,8 @@ def test_a_shelf_is_of_one_store_and_for_one_run_at_a_time(tmp_path: Path) -> No
 
 
 def test_a_position_is_the_first_counter_that_the_archive_lacks() -> None:
-    spans = [SpanView(3, 40, 1, 9, 0, 0, False), SpanView(41, 90, 2, 9, 0, 0, False)]
-    view = QueueView("a", spans, 91, 0, 90, 0, True)
+    spans = [SpanDescription(3, 40, 1, 9, 0, 0, False), SpanDescription(41, 90, 2, 9, 0, 0, False)]
+    view = QueueDescription("a", spans, 91, 0, 90, 0, True)
 
     def unit(first: int, last: int) -> Unit:
         return Unit(queue="a", store="00", segment=1, first=first, last=last, state="done")

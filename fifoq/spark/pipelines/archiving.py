@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fifoq.consumers import Position, check_consumer_name
-from fifoq.spark.access import Access, QueueView, opened
+from fifoq.description import QueueDescription
+from fifoq.spark.access import Access, opened
 from fifoq.spark.consumer import ConsumerInUse
 from fifoq.spark.drain import sync_file_system
 from fifoq.spark.pipelines.report import Cell, show, text
@@ -200,7 +201,7 @@ def without(first: int, last: int, ranges: list[tuple[int, int]]) -> list[tuple[
     return [*left, (first, last)] if first <= last else left
 
 
-def _missing(units: list[Unit], view: QueueView) -> list[tuple[int, int]]:
+def _missing(units: list[Unit], view: QueueDescription) -> list[tuple[int, int]]:
     """Gaps in the archive that the store cannot fill any more."""
     if not units:
         return []
@@ -209,7 +210,7 @@ def _missing(units: list[Unit], view: QueueView) -> list[tuple[int, int]]:
     return without(1, max(unit.last for unit in units), sorted(kept))
 
 
-def _position(units: list[Unit], view: QueueView, store: str) -> Position:
+def _position(units: list[Unit], view: QueueDescription, store: str) -> Position:
     """The first counter that the store has and the archive has not."""
     kept = [(unit.first, unit.last) for unit in units]
     lacking = [first for span in view.spans for first, _ in without(span.first, span.last, kept)]

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from fifoq.description import QueueDescription, describe
 from fifoq.server import FrameServer
 from fifoq.server.client import FrameClient
 from fifoq.server.connection import LINGER_SECONDS
-from fifoq.server.describe import QueueDescription, describe
 from fifoq.server.link import ServerError
 from fifoq.server.protocol import (
     BLOCKS,

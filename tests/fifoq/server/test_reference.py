@@ -12,7 +12,8 @@ import crc32c
 import msgspec
 
 import fifoq.server
-from fifoq.server import ServerLimits, ServerStats, describe, failures, protocol
+from fifoq import description
+from fifoq.server import ServerLimits, ServerStats, failures, protocol
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/reference/frame_server.md").read_text()
@@ -95,11 +96,11 @@ def test_bodies_have_the_fields_of_the_page() -> None:
         for row in rows("<!-- fields -->")
     }
     for name, fields in said.items():
-        struct = getattr(protocol, name, None) or getattr(describe, name)
+        struct = getattr(protocol, name, None) or getattr(description, name)
         assert fields == list(struct.__struct_fields__), name
     structs = {
         name
-        for module in (protocol, describe)
+        for module in (protocol, description)
         for name, value in vars(module).items()
         if isinstance(value, type) and issubclass(value, msgspec.Struct)
     }
