@@ -10,7 +10,7 @@ import msgspec
 
 from fifoq.errors import SchemaMismatch
 from fifoq.options import QueueOptions
-from store import Retention
+from store import FormatError, Retention
 
 T = TypeVar("T")
 
@@ -232,7 +232,16 @@ def encode_own_headers(headers: dict[str, str]) -> bytes:
 
 
 def decode_headers(encoded: bytes | None) -> dict[str, str]:
-    return _decode_map(encoded) if encoded else {}
+    """Headers as they were given. FormatError if these bytes never were any."""
+    if not encoded:
+        return {}
+    try:
+        return _decode_map(encoded)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise FormatError(
+            f"a record's headers are not what a queue writes ({error}). Its data is not harmed: "
+            f"take it without looking at them."
+        ) from None
 
 
 def _as_bytes(item: object) -> bytes:

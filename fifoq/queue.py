@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from fifoq.browse import Record, browse
 from fifoq.codec import Codec
 from fifoq.committer import Committer
+from fifoq.consumers import id_text
 from fifoq.cursor import Cursor, Start, open_cursor
 from fifoq.errors import QueueClosed
 from fifoq.lease import Leases, Leasing
@@ -24,6 +25,7 @@ from fifoq.recurring import CatchUp, Schedule
 from fifoq.removing import Removing
 from fifoq.stats import QueueStats, collect, watch
 from fifoq.taking import Taking
+from store import Log
 from store.state import QueueState
 
 if TYPE_CHECKING:
@@ -143,6 +145,23 @@ class Queue(Putting[T], Taking[T], Removing[T]):
 
     def empty(self) -> bool:
         return not len(self)
+
+    @property
+    def store_id(self) -> str:
+        """The store's own id, as hexadecimal text."""
+        log = self._committer.log
+        assert log is not None
+        return id_text(log.store_id)
+
+    @property
+    def removed_upto(self) -> int:
+        """Every counter up to here is removed, and that is committed."""
+        return self._state.genesis.floor
+
+    async def show_readers(self) -> None:
+        """Let readers of other processes see, from their next look on, all that was put so far."""
+        await self.flush()
+        await self._committer.call(Log.seal)
 
     def counts(self) -> tuple[int, int, int]:
         """Records ever put and ever taken, and when the last one was taken."""

@@ -20,8 +20,9 @@ from typing import Final
 
 import msgspec
 
+from fifoq.codec import decode_headers
 from store import DamageError, FormatError, InvalidName, RecordBlock
-from store.blocks import RECORDS, block_headers, decode_block
+from store.blocks import HEADERS, RECORDS, block_headers, decode_block
 from store.checksum import CRC32C, Buffer, check_function
 from store.encoding import encode_block
 from store.genesis import check_name
@@ -186,6 +187,12 @@ def decode_part_block(data: Buffer, offset: int, queue: str) -> RecordBlock:
     block = decode_block(body, header, [queue])
     if not isinstance(block, RecordBlock) or block.kind != RECORDS:
         raise DamageError(offset, f"a block of kind {header.kind} is none of records")
+    for headers in block.columns.get(HEADERS, ()):
+        try:
+            decode_headers(bytes(headers))
+        except FormatError as error:
+            # Whoever takes the record must not be the one who finds out.
+            raise DamageError(offset, str(error)) from None
     return block
 
 

@@ -8,8 +8,8 @@ reader then syncs the segment itself, looks again at what the disk holds, and be
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Final
+from collections.abc import Callable, Collection, Iterator
+from typing import Final, TypeVar
 
 from store.blocks import RecordBlock
 from store.cache import SegmentCache
@@ -33,6 +33,8 @@ from store.recovery import Position, is_half_made, read_checkpoints, start_of, s
 from store.replay import apply_frame
 from store.segment import Frame, SegmentFile, read_exactly, segment_name, segment_number
 from store.state import QueueState, State
+
+R = TypeVar("R")
 
 UNWITNESSED_SECONDS: Final = 0.1
 SEGMENTS_SPARE: Final = 32
@@ -172,10 +174,19 @@ class Reader:
 
     def seek(self, name: str, time: int) -> int:
         """Counter of the first retained record put at `time` (ns) or later, else the next one."""
+        return self._found(lambda lookup: lookup.counter_at(self._queue(name), time))
+
+    def state_of(self, name: str) -> bytes | None:
+        """Newest value of a state entry, or None."""
+        self._require_open()
+        return self._found(lambda lookup: lookup.state_value(name))
+
+    def _found(self, find: Callable[[Lookup], R]) -> R:
+        """What there is to find, wherever it went meanwhile."""
         while True:
-            queue, lookup = self._queue(name), self._lookup
+            lookup = self._lookup
             try:
-                return lookup.counter_at(queue, time)
+                return find(lookup)
             except FileNotFoundError as error:
                 self._look_again(lookup, error)
             except OSError as error:

@@ -156,6 +156,10 @@ class LocalAccess:
     ) -> Iterator[RecordBlock]:
         return self._reader.blocks(name, first, last, removed=removed)
 
+    def state(self, name: str) -> bytes | None:
+        """The newest entry of the store's states of that name, if there is one."""
+        return self._reader.state_of(name)
+
     def position(self, consumer: str) -> Position | None:
         return read_position(self.path, consumer)
 

@@ -47,16 +47,21 @@ from fifoq.staged import (
     Part,
     check_writer,
     decode_manifest,
+    decode_progress,
     manifest_name,
     part_name,
     part_prefix,
+    state_name,
 )
 from store import AlreadyOpen, FifoqError, InvalidName
 
 logger = logging.getLogger("fifoq")
 
 INGEST_SECONDS: Final = 60.0
-"""How long a commit waits for the owner, unless `ingestTimeout` says otherwise."""
+STREAM_INGEST_SECONDS: Final = 10.0
+"""How long a commit waits for the owner, unless `ingestTimeout` says otherwise: that of a job, and
+that of a micro-batch. The latter is also how long `query.stop()` may take, since Spark waits for a
+commit and tells it nothing."""
 POLL_SECONDS: Final = 0.01
 OPEN_AGAIN_SECONDS: Final = 0.5
 """How often a commit looks whether the owner has gone."""
@@ -176,7 +181,8 @@ def make_stream_writer(
             'it is missing; give the query a name of its own: .option("writer", "nightly"). '
             "Batches are told apart by it, and Spark tells a sink nothing else that lasts.",
         )
-    return StreamWriter(_sink(given, schema, overwrite, writer=given["writer"], run="", once=False))
+    sink = _sink(given, schema, overwrite, writer=given["writer"], run="", once=False)
+    return StreamWriter(sink)
 
 
 def _refuse_unknown(given: Mapping[str, str], known: tuple[str, ...]) -> None:
@@ -230,7 +236,7 @@ def _sink(
         batch,
         run,
         once,
-        INGEST_SECONDS if seconds is None else seconds,
+        (INGEST_SECONDS if run else STREAM_INGEST_SECONDS) if seconds is None else seconds,
     )
 
 
@@ -250,6 +256,22 @@ def _store_at(path: str) -> str:
         return access.store_id
     finally:
         access.close()
+
+
+def batch_is_known(path: str, queue: str, writer: str, batch: int) -> bool:
+    """Whether a batch of that writer is in the queue, or will be: then another adds nothing."""
+    path = local_path(path)
+    if (staged_path(path) / manifest_name(queue, writer, batch)).exists():
+        return True
+    try:
+        access = LocalAccess(path)
+    except FifoqError:
+        return False
+    try:
+        progress = decode_progress(access.state(state_name(queue, writer, once=False)))
+    finally:
+        access.close()
+    return progress is not None and progress.batch >= batch
 
 
 class ColumnError(ValueError):

@@ -9,6 +9,7 @@ to its table once.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import os
 import time
@@ -19,8 +20,9 @@ import msgspec
 
 import fifoq
 from fifoq import Keys, Queue, QueueClosed, QueueStats
-from fifoq.consumers import check_consumer_name, id_text
+from fifoq.consumers import check_consumer_name
 from fifoq.loopthread import LoopThread
+from fifoq.options import STORE_OPTION_NAMES, QueueOptions
 from fifoq.spark.drain import (
     Drain,
     Drained,
@@ -31,7 +33,7 @@ from fifoq.spark.drain import (
     Transform,
     names_of,
 )
-from store import Key, Log
+from store import Key
 
 logger = logging.getLogger("fifoq")
 
@@ -42,6 +44,8 @@ RETRY_SECONDS_MAX: Final = 60.0
 """After a drain that failed: the first wait, doubled with each failure, and the longest."""
 
 
+_OTHERS: Final = ("recover", "files", "clock", "runner")
+"""What `fifoq.open` takes beside the options of queue and store."""
 _SET_BY_OPEN: Final = ("put", "put_many", "put_nowait", "_queue", "_drain")
 
 
@@ -115,6 +119,7 @@ class StagingBuffer:
             if not value > 0:
                 raise ValueError(f"{name}={value!r} is not above 0. Nothing was opened.")
         check_consumer_name(consumer)
+        _check_options(options)
         self.path = os.path.abspath(os.fspath(path))
         self._spark = spark
         self._limits = (drain_records, drain_bytes, drain_seconds)
@@ -169,12 +174,10 @@ class StagingBuffer:
         """Open the queue and go on where the last run was left. What `fifoq.open` raises."""
         self._queue = queue = await fifoq.open(self.path, **self._options)
         try:
-            log = queue._committer.log
-            assert log is not None
-            self._plan = msgspec.structs.replace(self._plan, store=id_text(log.store_id))
+            self._plan = msgspec.structs.replace(self._plan, store=queue.store_id)
             self._drain = Drain(self._spark, self._plan)
             await asyncio.to_thread(self._drain.check)
-            self._proved = queue._state.genesis.floor + 1
+            self._proved = queue.removed_upto + 1
             # A run that ended between a drain and the removal of what it proved.
             await self._remove_proved()
         except BaseException:
@@ -241,11 +244,8 @@ class StagingBuffer:
     async def _drain_once(self) -> Drained:
         began = time.monotonic()
         try:
-            # So that Spark, which reads beside us, sees all that was put before now.
-            await self._queue.flush()
-            await self._queue._committer.call(Log.seal)
-            first = self._queue._state.genesis.floor + 1
-            drained = await asyncio.to_thread(self._drain.run, first)
+            await self._queue.show_readers()
+            drained = await asyncio.to_thread(self._drain.run, self._queue.removed_upto + 1)
             self._error = None
             await self._remove_proved()
         except Exception as error:
@@ -327,6 +327,19 @@ class StagingBuffer:
             failures=self._failures,
             last_error=self._error,
             draining=self._busy is not None and not self._busy.done(),
+        )
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    """TypeError for a name that is none, with all there are."""
+    of_store, of_queue = sorted(STORE_OPTION_NAMES), QueueOptions.__struct_fields__
+    unknown = [name for name in options if name not in (*of_store, *of_queue, *_OTHERS)]
+    if unknown:
+        own = [name for name in inspect.signature(StagingBuffer).parameters if name != "options"]
+        raise TypeError(
+            f"unknown option {', '.join(map(repr, unknown))}; a staging buffer has "
+            f"{', '.join(own)}; its queue has {', '.join(of_queue)}; and its store "
+            f"{', '.join(of_store)}. Nothing was opened."
         )
 
 

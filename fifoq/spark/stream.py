@@ -63,12 +63,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query starts."""
+        offset = self._first_offset()
+        self._hold(offset)
+        if self._consumer is not None:
+            # Until there was a position the owner was free to reclaim what this one begins with.
+            self._close()
+            offset = self._first_offset()
+            self._hold(offset)
+        return offset.as_dict()
+
+    def _first_offset(self) -> Offset:
         access, view = self._look()
         counter = self._start(access, view, self._options.start)
         puts = self._losses.puts(access, view, counter)
-        offset = Offset(counter, access.store_id, view.name, puts)
-        self._hold(offset)
-        return offset.as_dict()
+        return Offset(counter, access.store_id, view.name, puts)
 
     def _start(self, access: Access, view: QueueDescription, start: Start) -> int:
         match start.kind:

@@ -40,6 +40,7 @@ INTERNAL = {
         "records_went",
         "restore",
         "seal",
+        "show_readers",
         "skipped",
         "store_closed",
         "take_back",

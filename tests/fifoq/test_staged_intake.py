@@ -19,7 +19,7 @@ from store import open_log
 from tests.fifoq.support import PATH, Bench, SmallDisk, drained, started
 from tests.support.crashes import after_process_crash, crash_points, power_images
 from tests.support.simfiles import SimFiles
-from tests.support.staging import staged_batch
+from tests.support.staging import block_of, staged_batch
 from tests.support.virtual import VirtualTimeLoop, settle
 
 pytestmark = pytest.mark.anyio
@@ -167,6 +167,33 @@ async def test_the_rest_of_a_batch_is_not_taken_from_other_parts(
         assert await drained(q) == [b"a" * 40]
     (refused,) = [name for name in names(twin, STAGED) if name.endswith(".refused")]
     assert b"1 blocks of batch 0 are in the queue already" in twin.content(f"{STAGED}/{refused}")
+
+
+async def test_headers_that_nobody_can_read_are_refused_with_their_batch(bench: Bench) -> None:
+    """They were found out by whoever took the record, with an error of a library."""
+    for headers in (b"\xff", b"\x81\xa1\xff\xa1a", b"\x81\xa1a\x01"):
+        disk = Bench(SimFiles.from_image(bench.files.image()))
+        batch = staged_batch(await store_id(disk), [[b"a", b"b"]], headers={b"b": headers})
+        hand_over(disk.files, batch)
+        async with disk.open() as q:
+            await settle()
+            assert q.empty()
+        (refused,) = [name for name in names(disk.files, STAGED) if name.endswith(".refused")]
+        content = disk.files.content(f"{STAGED}/{refused}")
+        assert b"a record's headers are not what a queue writes" in content
+
+
+async def test_headers_of_another_writer_are_told_apart_from_the_data(bench: Bench) -> None:
+    with open_log(PATH, files=bench.files, clock=bench.clock) as log:
+        draft = log.draft()
+        draft.put_block(log.queue("main"), block_of([b"a"], [b"\xff"]))
+        log.commit(draft)
+    async with bench.open() as q:
+        delivery = await q.lease()
+        assert delivery.item == b"a"
+        with pytest.raises(fifoq.FormatError, match="Its data is not harmed"):
+            assert delivery.headers
+        await delivery.ack()
 
 
 def damages(batch: dict[str, bytes]) -> Iterable[dict[str, bytes]]:

@@ -10,22 +10,40 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxBytes, ReadMinRows
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMinRows,
+)
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 import fifoq.sync
 from fifoq import QueueClosed
-from fifoq.consumers import Position, write_position
+from fifoq.consumers import Position, read_position, write_position
 from fifoq.spark import DrainError, StagingBuffer
-from fifoq.spark.consumer import ConsumerInUse
+from fifoq.spark.consumer import Consumer, ConsumerInUse
 from fifoq.spark.options import Target
-from fifoq.spark.sink import JobWriter, Sink, SinkRefused, StreamWriter, commit, write_part
+from fifoq.spark.sink import (
+    JobWriter,
+    Sink,
+    SinkRefused,
+    StreamWriter,
+    batch_is_known,
+    commit,
+    make_stream_writer,
+    make_writer,
+    write_part,
+)
 from fifoq.spark.source import FifoqSource
 from fifoq.spark.staged import LEFTOVER_SECONDS, discard_leftovers, make_directory, staged_path
 from fifoq.spark.stream import StreamReader
+from tests.spark.support import SMALL_SEGMENTS, fill, until
 
 CRASH = """
 import os, sys, fifoq.sync
@@ -70,6 +88,53 @@ def test_the_lag_is_told_across_counters_that_a_crash_skipped(
     assert told["lagRecords"] <= 1
     assert 0 <= told["lagSeconds"] < 3600
     found.stop()
+
+
+def test_what_is_reclaimed_before_there_is_a_position_is_no_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query that starts with the oldest record looks which that is, and then says: keep it."""
+    path, checkpoint = tmp_path / "store", tmp_path / "checkpoint"
+    fill(path, [bytes(1000)] * 300, batch=10)
+    oldest = min(path.glob("*.log"))
+
+    class Late(Consumer):
+        def __init__(self, *given: Any) -> None:
+            if oldest.exists():
+                with fifoq.sync.open(path, **SMALL_SEGMENTS) as queue:
+                    queue.take_many(200)
+                    for _ in range(10):
+                        queue.put_many([bytes(1000)] * 10)
+                    until(lambda: not oldest.exists())
+            super().__init__(*given)
+
+    monkeypatch.setattr("fifoq.spark.stream.Consumer", Late)
+    found = reader(path, consumer="loader", checkpoint=str(checkpoint))
+    start = found.initialOffset()
+    assert 1 < start["counter"] <= 201
+    end = found.latestOffset(start, ReadAllAvailable())
+    rows = [
+        counter
+        for part in found.partitions(start, end)
+        for batch in found.read(part)
+        for counter in batch["counter"].to_pylist()
+    ]
+    assert rows == list(range(start["counter"], 401))
+    position = read_position(str(path), "loader")
+    assert position is not None
+    assert position.counter == start["counter"]
+    found.stop()
+
+
+def test_an_unknown_argument_of_a_buffer_is_told_with_all_there_are(tmp_path: Path) -> None:
+    with pytest.raises(TypeError) as told:
+        StagingBuffer(tmp_path / "store", _no_session, to=str(tmp_path), drain_record=5)
+    assert str(told.value).startswith(
+        "unknown option 'drain_record'; a staging buffer has path, spark, to, transform, queue, "
+    )
+    for name in ("drain_records", "pressure_high", "segment_bytes"):
+        assert name in str(told.value)
+    assert not (tmp_path / "store").exists()
 
 
 def test_the_name_of_an_archive_is_not_taken_over_and_that_of_a_lost_query_is(
@@ -179,6 +244,34 @@ def test_an_abort_after_the_commit_point_takes_nothing_back(tmp_path: Path) -> N
     lock.close()
     with fifoq.sync.open(path) as queue:
         assert [queue.take(timeout=10), queue.take(timeout=10)] == [b"1", b"2"]
+
+
+def test_a_batch_is_known_from_its_manifest_on(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    assert not batch_is_known(str(path), "main", "w", 1)
+    sink = staged_sink(path, run="job-1", batch=1)
+    assert not batch_is_known(str(path), "main", "w", 1)
+    lock = LocalOwner(path)
+    commit(sink, [write_part(sink, batches(b"1"), 1, sink.run)], 1)
+    assert batch_is_known(str(path), "main", "w", 1)
+    lock.close()
+    with fifoq.sync.open(path) as queue:
+        assert queue.take(timeout=10) == b"1"
+    assert os.listdir(staged_path(str(path))) == []
+    assert [batch_is_known(str(path), "main", "w", batch) for batch in (0, 1, 2)] == [
+        *(True, True, False)
+    ]
+    assert not batch_is_known(str(path), "main", "other", 1)
+
+
+def test_a_micro_batch_waits_less_for_the_owner_than_a_job(tmp_path: Path) -> None:
+    """Spark cannot interrupt a commit: while one waits, `query.stop()` does too."""
+    schema = StructType([StructField("data", BinaryType())])
+    options = {"path": str(tmp_path / "store"), "writer": "w"}
+    assert make_stream_writer(options, schema, False)._sink.ingest_seconds == 10
+    assert make_writer({**options, "batch": "1"}, schema, False)._sink.ingest_seconds == 60
+    given = {**options, "ingestTimeout": "500ms"}
+    assert make_stream_writer(given, schema, False)._sink.ingest_seconds == 0.5
 
 
 def test_a_second_query_with_the_same_writer_is_told_at_once(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fifoq.spark import pipelines
-from fifoq.spark.pipelines.report import bar, show, text
+from fifoq.spark.pipelines.report import Cell, Table, bar, show, text
 from fifoq.spark.pipelines.segments import GAP_MAX, put_times
 from store import InvalidName, LogOptions, Reader, open_log
 from tests.support.clock import ManualClock
@@ -182,10 +182,11 @@ def test_reports_are_plain_text_unless_it_is_a_terminal(spark: SparkSession, lif
 
 
 def test_tables_are_aligned() -> None:
-    assert text("Title", ("name", "count", "s"), [["a", 1000, 0.5], ["bcdef", 1, None]]) == (
+    rows: list[list[Cell]] = [["a", 1000, 0.5], ["bcdef", 1, None]]
+    assert text(Table("Title", ("name", "count", "s"), rows)) == (
         "Title\nname   count      s\na      1,000  0.500\nbcdef      1      -"
     )
-    assert text("Nothing", ("name",), []) == "Nothing\nname"
+    assert text(Table("Nothing", ("name",), [])) == "Nothing\nname"
     assert [bar(value, 8, 2) for value in (0, 4, 6, 8, 9)] == ["", "█", "█▌", "██", "██"]
     assert bar(3, 0) == ""
-    show("Empty", ("name",), [], io.StringIO())
+    show(Table("Empty", ("name",), []), io.StringIO())

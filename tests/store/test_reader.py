@@ -421,6 +421,37 @@ def test_get_and_seek_read_single_records(log: Log, reader: Reader, clock: Manua
     assert reader.get("orders", 3) is None
 
 
+def test_the_newest_state_is_found_wherever_it_went(log: Log, reader: Reader) -> None:
+    def set_state(value: bytes | None) -> None:
+        draft = log.draft()
+        draft.set_states([("here", value)])
+        log.commit(draft)
+        log.seal()
+
+    assert reader.state_of("here") is None
+    set_state(b"1")
+    assert reader.state_of("here") is None
+    reader.refresh()
+    assert reader.state_of("here") == b"1"
+    set_state(b"2")
+    log.take("orders", 1)
+    log.rotate()
+    set_state(b"3")
+    while log.compact():
+        pass
+    log.checkpoint()
+    # As of the last refresh, or, where that is gone, as of now.
+    assert reader.state_of("here") in (b"1", b"3")
+    reader.refresh()
+    assert reader.state_of("here") == b"3"
+    set_state(None)
+    reader.refresh()
+    assert reader.state_of("here") is None
+    reader.close()
+    with pytest.raises(StoreClosed):
+        reader.state_of("here")
+
+
 def test_seek_finds_its_way_after_a_reclaim(log: Log, reader: Reader, clock: ManualClock) -> None:
     log.take("orders", 1)
     log.rotate()

@@ -18,8 +18,9 @@ from fifoq.description import QueueDescription
 from fifoq.spark.access import Access, opened
 from fifoq.spark.consumer import ConsumerInUse
 from fifoq.spark.drain import sync_file_system
-from fifoq.spark.pipelines.report import Cell, show, text
+from fifoq.spark.pipelines.report import Cell, Report, Table
 from fifoq.spark.pipelines.shelf import ArchiveError, Shelf, Unit
+from fifoq.spark.sink import batch_is_known
 from store.genesis import check_name
 
 _TITLES: Final = ("queue", "segment", "first", "last", "records")
@@ -28,7 +29,7 @@ _RECORD: Final = (
 )
 
 
-class Archived(msgspec.Struct, frozen=True, kw_only=True):
+class Archived(Report, frozen=True, kw_only=True):
     """What one run of `archive` added.
 
     `dropped` counts units of a killed run that were begun anew. `missing` are ranges of counters
@@ -43,14 +44,7 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
     def records(self) -> int:
         return sum(unit.records for unit in self.units)
 
-    def __str__(self) -> str:
-        return text(*self._table())
-
-    def show(self, file: TextIO | None = None) -> None:
-        """Print it as a table."""
-        show(*self._table(), file)
-
-    def _table(self) -> tuple[str, tuple[str, ...], list[list[Cell]]]:
+    def table(self) -> Table:
         rows: list[list[Cell]] = [
             [unit.queue, unit.segment, unit.first, unit.last, unit.records] for unit in self.units
         ]
@@ -58,11 +52,11 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True):
         if self.missing:
             ranges = ", ".join(f"{first} to {last}" for first, last in self.missing)
             title += f"; not there any more, or never: {ranges}"
-        return title, _TITLES, rows
+        return Table(title, _TITLES, rows)
 
 
 class Replayed(msgspec.Struct, frozen=True, kw_only=True):
-    """What `replay` put into a queue."""
+    """What `replay` put into a queue; 0 records if one of that name was made before."""
 
     queue: str
     path: str
@@ -187,6 +181,7 @@ def _counts(spark: SparkSession, shelf: Shelf, units: list[Unit]) -> dict[str, i
 
 
 _PARTITIONS: Final = "queue STRING, date DATE, unit STRING"
+_REPLAY_BATCH: Final = 1
 
 
 def without(first: int, last: int, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -259,10 +254,12 @@ def replay(
         records = records.where(F.col("timestamp") >= F.lit(since))
     if until is not None:
         records = records.where(F.col("timestamp") < F.lit(until))
-    count = records.count()
     goal = check_name(into or queue)
+    if name is not None and batch_is_known(path, goal, name, _REPLAY_BATCH):
+        return Replayed(queue=goal, path=path, records=0)
+    count = records.count()
     writer = records.orderBy("counter").select("data", "headers").write.format("fifoq")
     if name is not None:
-        writer = writer.option("writer", name).option("batch", "1")
+        writer = writer.option("writer", name).option("batch", str(_REPLAY_BATCH))
     writer.option("queue", goal).mode("append").save(path)
     return Replayed(queue=goal, path=path, records=count)

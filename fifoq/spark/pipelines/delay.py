@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Final, TextIO
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from fifoq.spark.pipelines.report import Cell, show, text
+from fifoq.spark.pipelines.report import Cell, Report, Table, utc
 from fifoq.spark.pipelines.segments import (
     NS_PER_SECOND,
     Numbers,
@@ -45,26 +45,27 @@ class DelayRow(msgspec.Struct, frozen=True, kw_only=True):
     longest: float
 
 
-class Delays(msgspec.Struct, frozen=True, kw_only=True):
+class Delays(Report, frozen=True, kw_only=True):
     """What `delays` found. `unknown` counts removals whose records are no longer retained."""
 
     rows: list[DelayRow]
     unknown: int
 
-    def __str__(self) -> str:
-        return text(*self._table())
-
-    def show(self, file: TextIO | None = None) -> None:
-        """Print it as a table."""
-        show(*self._table(), file)
-
-    def _table(self) -> tuple[str, tuple[str, ...], list[list[Cell]]]:
+    def table(self) -> Table:
         rows: list[list[Cell]] = [
-            [row.queue, _minute(row.minute), row.count, row.p50, row.p95, row.p99, row.longest]
+            [
+                row.queue,
+                utc(row.minute, minutes=True),
+                row.count,
+                row.p50,
+                row.p95,
+                row.p99,
+                row.longest,
+            ]
             for row in self.rows
         ]
         gone = f" ({self.unknown:,} more are no longer retained)" if self.unknown else ""
-        return f"From put to take, by minute of the take{gone}", _TITLES, rows
+        return Table(f"From put to take, by minute of the take{gone}", _TITLES, rows)
 
 
 def delays(spark: SparkSession, path: str, *, queue: str | None = None) -> Delays:
@@ -149,7 +150,3 @@ def _batch(queue: str, minute: Numbers, delay: Numbers) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [names, pa.array(minute), pa.array(delay)], names=["queue", "minute", "delay"]
     )
-
-
-def _minute(seconds: int) -> str:
-    return str(np.datetime64(seconds, "s")).replace("T", " ")[:16]

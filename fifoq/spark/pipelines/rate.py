@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, TextIO
+from typing import Final
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from fifoq.spark.pipelines.report import Cell, bar, show, text
+from fifoq.spark.pipelines.report import Cell, Report, Table, bar, utc
 from fifoq.spark.pipelines.segments import (
     NS_PER_SECOND,
     check_queue,
@@ -45,25 +44,18 @@ class RateRow(msgspec.Struct, frozen=True, kw_only=True):
     deepest: int
 
 
-class Rates(msgspec.Struct, frozen=True, kw_only=True):
+class Rates(Report, frozen=True, kw_only=True):
     """What `rates` found; intervals in which a queue did nothing have no row."""
 
     rows: list[RateRow]
     seconds: int
 
-    def __str__(self) -> str:
-        return text(*self._table())
-
-    def show(self, file: TextIO | None = None) -> None:
-        """Print it as a table with a bar for the depth."""
-        show(*self._table(), file)
-
-    def _table(self) -> tuple[str, tuple[str, ...], list[list[Cell]]]:
+    def table(self) -> Table:
         most = max((row.deepest for row in self.rows), default=0)
         rows: list[list[Cell]] = [
             [
                 row.queue,
-                str(np.datetime64(row.start, "s")).replace("T", " "),
+                utc(row.start),
                 row.put_count / self.seconds,
                 row.put_bytes / self.seconds,
                 row.removed_count / self.seconds,
@@ -73,7 +65,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
             ]
             for row in self.rows
         ]
-        return f"Rates and depth, every {self.seconds} s", _TITLES, rows
+        return Table(f"Rates and depth, every {self.seconds} s", _TITLES, rows)
 
 
 def rates(spark: SparkSession, path: str, *, queue: str | None = None, seconds: int = 60) -> Rates:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Final, TextIO
+
+import msgspec
 
 BAR_WIDTH: Final = 24
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
@@ -12,30 +14,50 @@ _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 Cell = str | int | float | None
 
 
-def show(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], file: TextIO | None = None
-) -> None:
+class Table(msgspec.Struct, frozen=True):
+    """A title, the names of the columns, and the rows."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[list[Cell]]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pipeline found, for people: `str` is a table as plain text, `show` prints it."""
+
+    def table(self) -> Table:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return text(self.table())
+
+    def show(self, file: TextIO | None = None) -> None:
+        """Print it as a table."""
+        show(self.table(), file)
+
+
+def show(found: Table, file: TextIO | None = None) -> None:
     """Print a table: to a terminal with rich, else as the plain text of `text`."""
     out = file if file is not None else sys.stdout
     if not out.isatty():
-        print(text(title, columns, rows), file=out)
+        print(text(found), file=out)
         return
+    from rich import table
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table(title=title, title_justify="left")
-    for name, right in zip(columns, _numeric(columns, rows), strict=True):
-        table.add_column(name, justify="right" if right else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*map(_cell, row))
-    Console(file=out).print(table)
+    drawn = table.Table(title=found.title, title_justify="left")
+    for name, right in zip(found.columns, _numeric(found), strict=True):
+        drawn.add_column(name, justify="right" if right else "left", no_wrap=True)
+    for row in found.rows:
+        drawn.add_row(*map(_cell, row))
+    Console(file=out).print(drawn)
 
 
-def text(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+def text(found: Table) -> str:
     """The table as plain text, columns aligned."""
-    cells = [list(columns), *([_cell(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[at]) for row in cells) for at in range(len(columns))]
-    right = _numeric(columns, rows)
+    cells = [list(found.columns), *([_cell(cell) for cell in row] for row in found.rows)]
+    widths = [max(len(row[at]) for row in cells) for at in range(len(found.columns))]
+    right = _numeric(found)
     lines = [
         "  ".join(
             cell.rjust(width) if is_right else cell.ljust(width)
@@ -43,7 +65,7 @@ def text(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> 
         ).rstrip()
         for row in cells
     ]
-    return "\n".join([title, *lines])
+    return "\n".join([found.title, *lines])
 
 
 def bar(value: float, most: float, width: int = BAR_WIDTH) -> str:
@@ -53,10 +75,17 @@ def bar(value: float, most: float, width: int = BAR_WIDTH) -> str:
     return "█" * whole + (_EIGHTHS[rest] if rest else "")
 
 
-def _numeric(columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[bool]:
+def utc(seconds: int, *, minutes: bool = False) -> str:
+    """Seconds since the epoch as people write them; with `minutes`, up to those."""
+    form = "%Y-%m-%d %H:%M" if minutes else "%Y-%m-%d %H:%M:%S"
+    return datetime.fromtimestamp(seconds, UTC).strftime(form)
+
+
+def _numeric(found: Table) -> list[bool]:
     return [
-        bool(rows) and all(row[at] is None or isinstance(row[at], int | float) for row in rows)
-        for at in range(len(columns))
+        bool(found.rows)
+        and all(row[at] is None or isinstance(row[at], int | float) for row in found.rows)
+        for at in range(len(found.columns))
     ]
 
 
