@@ -31,6 +31,7 @@ from fifoq.receipt import Receipt  # noqa: E402
 from fifoq.recurring import Schedule  # noqa: E402
 from fifoq.stats import QueueStats  # noqa: E402
 from fifoq.store import Opening, Store, open, open_store  # noqa: E402
+from fifoq.topic import Topic  # noqa: E402
 from fifoq.transaction import Transaction  # noqa: E402
 from fifoq.view import ReadOnlyStats  # noqa: E402
 from store import (  # noqa: E402
@@ -98,6 +99,7 @@ __all__ = [
     "StoreClosed",
     "StoreFailed",
     "StoreOptions",
+    "Topic",
     "Transaction",
     "WrongLoop",
     "open",

@@ -21,6 +21,7 @@ from fifoq.queue import Queue
 from fifoq.readonly import ReadOnlyStore, open_read_only
 from fifoq.schedules import Schedules
 from fifoq.staged_intake import StagedIntake
+from fifoq.topic import Topic, open_topic
 from fifoq.transaction import Transaction
 from fifoq.writer import Runner, Writer
 from store import Log, Quarantine, open_log
@@ -67,6 +68,7 @@ class Store:
         self._staged = staged
         self._system = system
         self._queues: dict[str, Queue[Any]] = {}
+        self._topics: dict[str, Topic[Any]] = {}
         self._closing: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -134,6 +136,29 @@ class Store:
         if options:
             queue.configure(**options)
         return queue
+
+    @overload
+    async def topic(
+        self, name: str, *, partitions: int | None = ..., type: type[T], **options: Any
+    ) -> Topic[T]: ...
+
+    @overload
+    async def topic(
+        self, name: str, *, partitions: int | None = ..., type: None = ..., **options: Any
+    ) -> Topic[bytes]: ...
+
+    async def topic(
+        self, name: str, *, partitions: int | None = None, type: Any = None, **options: Any
+    ) -> Any:
+        """Open a topic of this store, or make one of so many partitions, each a queue.
+
+        The same object for the same name. Type and options are those of its queues. The count is
+        kept and stays. InvalidName, SchemaMismatch, ValueError for another count, for queues that
+        are there already, and for wrong options: nothing was changed.
+        """
+        self._committer.require_usable()
+        topic = await open_topic(self, name, partitions, type, options)
+        return self._topics.setdefault(name, topic)
 
     def transaction(self) -> Transaction:
         """Puts, leases and acks over queues of this store that are one frame, or nothing.

@@ -27,6 +27,7 @@ from typing import Any, Final, Generic, Literal, TypeVar, overload
 from fifoq import lease as _lease
 from fifoq import queue as _queue
 from fifoq import store as _store
+from fifoq import topic as _topic
 from fifoq import transaction as _transaction
 from fifoq.browse import Record
 from fifoq.cursor import Start
@@ -50,6 +51,7 @@ __all__ = [
     "ReadOnlyQueue",
     "ReadOnlyStore",
     "Store",
+    "Topic",
     "Transaction",
     "open",
     "open_store",
@@ -74,6 +76,7 @@ class Store:
         self._thread = thread
         self._store = store
         self._queues: dict[str, Queue[Any]] = {}
+        self._topics: dict[str, Topic[Any]] = {}
         _open_stores[self] = None
 
     def __repr__(self) -> str:
@@ -104,6 +107,26 @@ class Store:
     def queues(self) -> list[str]:
         """Names of the queues that hold anything or ever did, in order."""
         return self._thread.call(self._store.queues)
+
+    @overload
+    def topic(
+        self, name: str, *, partitions: int | None = ..., type: type[T], **options: Any
+    ) -> Topic[T]: ...
+
+    @overload
+    def topic(
+        self, name: str, *, partitions: int | None = ..., type: None = ..., **options: Any
+    ) -> Topic[bytes]: ...
+
+    def topic(
+        self, name: str, *, partitions: int | None = None, type: Any = None, **options: Any
+    ) -> Any:
+        """Open a topic of this store; the same object for the same name. As `fifoq.Store.topic`."""
+        opened: _topic.Topic[Any] = self._thread.run(
+            lambda: self._store.topic(name, partitions=partitions, type=type, **options)
+        )
+        queues = [self.queue(opened.partition(at).name) for at in range(opened.partitions)]
+        return self._topics.setdefault(name, Topic(self._thread, opened, queues))
 
     def transaction(self) -> Transaction:
         """Puts, leases and acks over queues of this store that are one frame, or nothing."""
@@ -342,6 +365,42 @@ class Queue(Generic[T]):
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+class Topic(Generic[T]):
+    """A stream of records over several queues, for any number of threads. As `fifoq.Topic`."""
+
+    def __init__(self, thread: LoopThread, topic: _topic.Topic[T], queues: list[Queue[T]]) -> None:
+        self.name, self.partitions = topic.name, topic.partitions
+        self._thread = thread
+        self._topic = topic
+        self._queues = queues
+
+    def __repr__(self) -> str:
+        return f"<sync.{repr(self._topic)[1:]}"
+
+    def partition(self, index: int) -> Queue[T]:
+        """The queue of a partition. ValueError if there is none of that number."""
+        self._topic.partition(index)
+        return self._queues[index]
+
+    def partition_of(self, key: str | bytes) -> int:
+        """The partition of a key."""
+        return self._topic.partition_of(key)
+
+    def put(self, item: T, **options: Any) -> tuple[int, Key]:
+        """Put one record by `key`, `partition` or in turn; returns its partition and its key."""
+        return self._thread.run(lambda: self._topic.put(item, **options))
+
+    def put_many(self, items: Iterable[T], **options: Any) -> list[tuple[int, Key]]:
+        """Put records in one commit, all or nothing; returns partition and key of each."""
+        # Here, so that an iterator of the caller's runs on the caller's thread.
+        listed = list(items)
+        return self._thread.run(lambda: self._topic.put_many(listed, **options))
+
+    def __len__(self) -> int:
+        """Records that are there, in all partitions."""
+        return sum(map(len, self._queues))
 
 
 class Delivery(Generic[T]):

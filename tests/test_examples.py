@@ -23,6 +23,7 @@ HERE = {
     "asgi_backpressure",
     "durability",
     "fan_out",
+    "partitioned_topic",
     "producer_consumer",
     "put_for_ever",
     "quick_start",
@@ -114,6 +115,16 @@ def test_the_program_for_asyncio_queue_does_the_same_with_both_queues(tmp_path: 
     assert (lines[0], lines[5]) == ("asyncio.Queue:", "fifoq:")
     for part in (lines[1:5], lines[6:]):
         assert [line.partition(" did ")[2] for line in part] == [f"job {i}" for i in range(4)]
+
+
+def test_orders_of_one_customer_stay_in_order_over_partitions(tmp_path: Path) -> None:
+    assert printed_by("partitioned_topic", tmp_path) == [
+        "alice has partition 1 and her order is number 1 there",
+        "refused: Object missing required field `number`",
+        "alice [1, 2, 3]",
+        "bob [2, 3]",
+        "carol [2, 3]",
+    ]
 
 
 def test_recurring_jobs_come_again_and_are_made_up_for_once(tmp_path: Path) -> None:

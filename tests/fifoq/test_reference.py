@@ -58,6 +58,7 @@ INTERNAL = {
     "Transaction": {"start"},
 }
 DOCUMENTED = [
+    "Topic",
     *(
         "Queue",
         "Store",
@@ -148,6 +149,7 @@ def test_the_blocking_face_has_the_same_methods() -> None:
     for owner in (
         "Queue",
         "Store",
+        "Topic",
         "Transaction",
         "Cursor",
         "Delivery",

@@ -18,6 +18,7 @@ LINE: Final = "tests/fifoq/test_line.py"
 REMOVE: Final = "tests/fifoq/test_remove_upto.py"
 HOLDING: Final = "tests/fifoq/test_holding.py"
 CONSUMERS: Final = "tests/fifoq/test_consumers.py"
+TOPIC: Final = "tests/fifoq/test_topic.py"
 SCHEDULES: Final = "tests/fifoq/test_schedules.py"
 FIRING: Final = f"{SCHEDULES}::test_ended_at_any_moment_a_firing_came_once_or_comes_yet"
 INTAKE: Final = "tests/fifoq/test_staged_intake.py"
@@ -178,6 +179,26 @@ QUEUE_MUTANTS: Final = (
         "    if now < plan.set_time - JUMP_NS:\n        return after_setback(plan, cron, now)\n",
         "",
         SCHEDULES,
+    ),
+    _mutant(
+        "a topic's partitions are counted anew",
+        "topic",
+        "    log.commit(draft)\n    return partitions\n",
+        "    return partitions\n",
+        TOPIC,
+    ),
+    _mutant(
+        "a batch over partitions is several commits",
+        "topic",
+        "        async with self._store.transaction() as tx:\n"
+        "            for index, item in zip(chosen, listed, strict=True):\n"
+        "                tx.put(self._queues[index], item, durability=durability)\n"
+        "        return list(zip(chosen, tx.keys, strict=True))\n",
+        "        return [\n"
+        "            (index, await self._queues[index].put(item, durability=durability))\n"
+        "            for index, item in zip(chosen, listed, strict=True)\n"
+        "        ]\n",
+        f"{TOPIC}::test_ended_at_any_moment_a_topic_is_whole_and_a_batch_is_there_or_not",
     ),
     _mutant(
         "a backlog is not read for takers that do not wait",
