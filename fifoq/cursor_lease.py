@@ -65,7 +65,13 @@ class CursorLeases(Leases[T]):
             await self._reading.commit()
         return first
 
-    def _release(self, delivery: Delivery[T]) -> None:
+    def require_removes(self) -> None:
+        raise ValueError(
+            f"cursor of queue {self.queue.name!r}: it removes nothing, so what it leased can be "
+            f"neither rejected nor settled in a transaction. Nothing was changed. Ack it."
+        )
+
+    def _release(self, delivery: Delivery[T], error: BaseException | None = None) -> None:
         self._leave(delivery)
         self._attempts[delivery._counter] = delivery.attempt
         self._reading.give_back(delivery._counter)

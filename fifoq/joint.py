@@ -35,6 +35,8 @@ class Put(NamedTuple):
     name: str
     payload: bytes
     headers: bytes | None
+    configuration: bytes | None
+    """Kept with the queue if this makes it."""
 
 
 class Removal(NamedTuple):
@@ -70,9 +72,18 @@ class Joint(msgspec.Struct, eq=False):
     late: bool = False
     """A frame had no room for it."""
 
-    def put(self, name: str, payload: bytes, headers: bytes | None = None) -> None:
-        """Put a record into a queue of the store, open or not."""
-        self.puts.append(Put(name, payload, headers))
+    def put(
+        self,
+        name: str,
+        payload: bytes,
+        headers: bytes | None = None,
+        configuration: bytes | None = None,
+    ) -> None:
+        """Put a record into a queue of the store, open or not.
+
+        `configuration` is kept with a queue that comes to be by it.
+        """
+        self.puts.append(Put(name, payload, headers, configuration))
         self.size += len(payload) + len(headers or b"") + COLUMN_BYTES
 
     def remove(self, line: Line, record: Returned, reason: int) -> None:
@@ -202,7 +213,7 @@ class Joints:
         now = time.time_ns()
         joint.keys = []
         for put in joint.puts:
-            line = self._line(put.name, log)
+            line = self._line(put, log)
             counter, moment = line.arrive(put.payload, put.headers, now)
             joint.keys.append(Key(counter, moment))
             joint.lines.append(line)
@@ -212,8 +223,9 @@ class Joints:
         if joint.entered is not None:
             joint.entered(joint)
 
-    def _line(self, name: str, log: Log) -> Line:
+    def _line(self, put: Put, log: Log) -> Line:
         """The line of a queue; one that nobody opened gets one for as long as the frame lasts."""
+        name = put.name
         line = self._lines.get(name)
         if line is None:
             genesis = log.queue(name).genesis
@@ -225,6 +237,8 @@ class Joints:
                 last_put_time=genesis.last_put_time,
             )
             self._unopened.add(name)
+            if genesis.next_counter == 1:
+                line.configuration = put.configuration
         return line
 
     def committed(self) -> None:

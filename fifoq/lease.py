@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Generator
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 
+from fifoq.burying import Burials, burial, refuse_burial
 from fifoq.codec import decode_headers
 from fifoq.errors import StaleLease
 from fifoq.jobs import Waiter
@@ -28,6 +30,16 @@ SCAN_SECONDS_PER_LEASE: Final = 1e-6
 """Looking for ended leases is put off this long for each one that is out."""
 EXTENDED_SECONDS_MAX: Final = 12 * 3600
 """A lease in an `async with` is extended up to here; a handler that hangs gives its record back."""
+
+
+ENDS: Final = {
+    "nacked": "it was given back",
+    "expired": "its lease ended",
+    "rolled back": "its transaction did not ack it",
+}
+"""What became of the last attempt, by the delivery's state."""
+NEVER_BACK: Final = "whoever leased it last never gave it back"
+"""Why a record is buried that somebody wants to lease once more than it may be."""
 
 
 class Done:
@@ -91,6 +103,16 @@ class Delivery(msgspec.Struct, Generic[T], eq=False):
         """
         self._leases.nack(self)
         return DONE
+
+    async def reject(self, reason: str = "", *, error: BaseException | None = None) -> None:
+        """The record goes to the dead letters of its queue, in one commit with its removal.
+
+        It is committed at the queue's durability on return. The reason, and the error with its
+        traceback, go along in headers. DiskFull: nothing happened, the record is leased as before;
+        cancelled, it is moved or not. StaleLease as for `ack`. ValueError in a queue of dead
+        letters: there is no other place for them.
+        """
+        await self._leases.reject(self, reason, error)
 
     def extend(self, seconds: float) -> Done:
         """Let the lease end `seconds` from now. StaleLease if it has ended. May be awaited."""
@@ -161,7 +183,12 @@ class Leasing(msgspec.Struct, Generic[T], eq=False):
             seconds = self._queue.leasing.term(self._seconds)
             delivery.keeper = _Keeper(seconds, delivery.deadline + EXTENDED_SECONDS_MAX)
 
-    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         delivery = self._delivery
         assert delivery is not None
         delivery.keeper = None
@@ -172,7 +199,7 @@ class Leasing(msgspec.Struct, Generic[T], eq=False):
         else:
             # The error of the block goes on, also when the store is gone.
             with contextlib.suppress(FifoqError):
-                delivery.nack()
+                delivery._leases.nack(delivery, error)
 
 
 class Leases(Generic[T]):
@@ -187,6 +214,7 @@ class Leases(Generic[T]):
         "_window_start",
         "acked",
         "acks_pass",
+        "burials",
         "given",
         "held",
         "leaving",
@@ -200,6 +228,7 @@ class Leases(Generic[T]):
         self.queue = queue
         self._committer = committer
         self._attempts = attempts
+        self.burials = Burials(queue)
         self.held: dict[int, Delivery[T]] = {}
         self.noting: set[int] = set()
         """Counters whose attempt is being written: they are about to be handed out."""
@@ -227,13 +256,18 @@ class Leases(Generic[T]):
     async def lease(self, seconds: float | None) -> Delivery[T]:
         """Hand out the oldest record; waits for one, and for the note of its attempt."""
         queue = self.queue
-        while not queue.looks_ready():
-            await queue.wait_to_take()
-        item = queue.decoded_head()
-        record = queue.claim_head()
-        queue.bias += 1
-        counter = record.counter
-        attempt = self._attempts.get(counter, 0) + 1 if self._attempts else 1
+        while True:
+            while not queue.looks_ready():
+                await queue.wait_to_take()
+            item = queue.decoded_head()
+            record = queue.claim_head()
+            queue.bias += 1
+            counter = record.counter
+            attempt = self._attempts.get(counter, 0) + 1 if self._attempts else 1
+            if attempt == 1 or self.burials.allowed(attempt - 1):
+                break
+            # Nobody gave it back: whoever had it last died with it.
+            self.burials.begin(record, "max-retries", attempts=attempt - 1, reason=NEVER_BACK)
         if attempt == 1:
             queue.note_delay(1, time.time_ns() - record.time)
         queue.touch()
@@ -384,6 +418,9 @@ class Leases(Generic[T]):
 
     # Records that go with a joint.
 
+    def require_removes(self) -> None:
+        """ValueError unless an ack removes the record."""
+
     def part_with(self, delivery: Delivery[T]) -> Returned:
         """A joint is to remove the record: whoever leased it can do nothing until that has ended.
 
@@ -408,16 +445,33 @@ class Leases(Generic[T]):
         delivery.state = "leased"
         self._watch(delivery.deadline)
 
-    def give_up(self, delivery: Delivery[T]) -> None:
+    def give_up(self, delivery: Delivery[T], error: BaseException | None) -> None:
         """The transaction that leased the record was rolled back, or did not ack it."""
         if self._committer.usable and self.held.get(delivery._counter) is delivery:
             delivery.state = "rolled back"
-            self._release(delivery)
+            self._release(delivery, error)
 
-    def nack(self, delivery: Delivery[T]) -> None:
+    async def reject(self, delivery: Delivery[T], reason: str, error: BaseException | None) -> None:
+        self.require_removes()
+        self._require_held(delivery)
+        queue = self.queue
+        refuse_burial(queue.name, reason)
+        record = self.part_with(delivery)
+        joint = burial(
+            queue, record, "rejected", attempts=delivery.attempt, reason=reason, error=error
+        )
+
+        def done() -> None:
+            self.burials.moved(record)
+            delivery.state = "dead-lettered"
+
+        joint.done, joint.undone = done, lambda _: self.take_back(delivery)
+        await self._committer.joints.commit(joint)
+
+    def nack(self, delivery: Delivery[T], error: BaseException | None = None) -> None:
         self._require_held(delivery)
         delivery.state = "nacked"
-        self._release(delivery)
+        self._release(delivery, error)
 
     def extend(self, delivery: Delivery[T], seconds: float) -> None:
         self._require_held(delivery)
@@ -431,7 +485,7 @@ class Leases(Generic[T]):
         if self.held.get(delivery._counter) is not delivery:
             where = (
                 "it is done"
-                if delivery.state in ("acked", "removed")
+                if delivery.state in ("acked", "removed", "dead-lettered")
                 else "a transaction that is being committed has it"
                 if delivery.state == "committing"
                 else "it is back in the queue or with somebody else; lease it again"
@@ -441,13 +495,20 @@ class Leases(Generic[T]):
                 f"({delivery.state}). Nothing was changed: {where}."
             )
 
-    def _release(self, delivery: Delivery[T]) -> None:
+    def _release(self, delivery: Delivery[T], error: BaseException | None = None) -> None:
         del self.held[delivery._counter]
         self._attempts[delivery._counter] = delivery.attempt
         if self.queue.level == MEMORY:
             # The attempt counts, however short it was.
             self.queue.leases[delivery._counter] = delivery.attempt
-        self._return(delivery.record())
+        if self.burials.allowed(delivery.attempt):
+            self._return(delivery.record())
+            return
+        reason = "" if error is not None else ENDS[delivery.state]
+        delivery.state = "dead-lettered"
+        self.burials.begin(
+            delivery.record(), "max-retries", attempts=delivery.attempt, reason=reason, error=error
+        )
 
     def _return(self, record: Returned) -> None:
         queue = self.queue

@@ -42,6 +42,7 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
     pressure_low: int | None = None
     max_item_bytes: int = 16 << 20
     lease_seconds: float = 30.0
+    max_retries: int | None = 3
     retention: Kept | Retention = "acked"
 
     def __post_init__(self) -> None:
@@ -61,6 +62,7 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
             wrong_number("max_item_bytes", self.max_item_bytes, 1),
             _most("max_item_bytes", self.max_item_bytes, ITEM_BYTES_MAX),
             wrong_number("lease_seconds", self.lease_seconds, 0.001, whole=False),
+            wrong_number("max_retries", self.max_retries, 0, optional=True),
             self._wrong_retention(),
         )
 

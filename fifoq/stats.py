@@ -29,6 +29,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     current_size: int
     ready: int
     leased: int
+    dead_lettered: int
     high_water_mark: int | None
     high_water_time: int
     low_water_mark: int | None
@@ -65,6 +66,7 @@ def collect(queue: Queue[Any], committer: Committer) -> QueueStats:
         current_size=len(queue),
         ready=len(queue) - queue.leasing.count,
         leased=queue.leasing.count,
+        dead_lettered=queue.leasing.burials.count,
         high_water_mark=queue.high,
         high_water_time=queue.high_time,
         low_water_mark=queue.low,

@@ -437,6 +437,10 @@ class Delivery(Generic[T]):
         """Give the record back to its place, for another attempt. StaleLease as for `ack`."""
         self._thread.call(self._delivery.nack)
 
+    def reject(self, reason: str = "", *, error: BaseException | None = None) -> None:
+        """The record goes to the dead letters of its queue, committed on return."""
+        self._thread.run(lambda: self._delivery.reject(reason, error=error))
+
     def extend(self, seconds: float) -> None:
         """Let the lease end `seconds` from now. StaleLease if it has ended."""
         self._thread.call(lambda: self._delivery.extend(seconds))
@@ -445,8 +449,13 @@ class Delivery(Generic[T]):
         self._thread.call(self._leasing.keep)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        self._thread.run(lambda: self._leasing.__aexit__(kind, *rest))
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._thread.run(lambda: self._leasing.__aexit__(kind, error, traceback))
 
 
 class Transaction:
@@ -487,6 +496,10 @@ class Transaction:
     def nack(self, delivery: Delivery[Any]) -> None:
         """The record is back at its place when the transaction commits."""
         self._thread.call(lambda: self._transaction.nack(delivery._delivery))
+
+    def reject(self, delivery: Delivery[Any], reason: str = "") -> None:
+        """The record goes to the dead letters of its queue when the transaction commits."""
+        self._thread.call(lambda: self._transaction.reject(delivery._delivery, reason))
 
     def __enter__(self) -> Transaction:
         self._thread.run(self._transaction.__aenter__)

@@ -6,6 +6,7 @@ from collections import Counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fifoq.burying import bury, refuse_burial
 from fifoq.joint import Joint
 from fifoq.lease import Delivery, Leasing
 from fifoq.options import OS
@@ -42,6 +43,9 @@ class Transaction:
         self._leased: list[Delivery[Any]] = []
         self._acked: list[Delivery[Any]] = []
         self._nacked: list[Delivery[Any]] = []
+        self._rejected: list[Delivery[Any]] = []
+        self._reasons: list[str] = []
+        self._put_count = 0
         self.keys: list[Key] = []
         """Of the records put, in the order of the puts, once the block has ended well."""
 
@@ -62,12 +66,12 @@ class Transaction:
         traceback: TracebackType | None,
     ) -> None:
         if error is not None:
-            self._roll_back()
+            self._roll_back(error)
             return
         try:
             await self._commit()
-        except BaseException:
-            self._roll_back()
+        except BaseException as failure:
+            self._roll_back(failure)
             raise
 
     def put(self, queue: Queue[T], item: T, **options: Any) -> None:
@@ -125,12 +129,21 @@ class Transaction:
         """The record is back at its place, for another attempt, when the transaction commits."""
         self._settle(delivery, self._nacked)
 
+    def reject(self, delivery: Delivery[Any], reason: str = "") -> None:
+        """The record goes to the dead letters of its queue when the transaction commits."""
+        delivery._leases.require_removes()
+        refuse_burial(delivery._leases.queue.name, reason)
+        self._settle(delivery, self._rejected)
+        self._reasons.append(reason)
+        self._joint.level = max(self._joint.level, delivery._leases.queue.level)
+
     def _settle(self, delivery: Delivery[Any], into: list[Delivery[Any]]) -> None:
+        delivery._leases.require_removes()
         self._require_open(delivery._leases.queue)
         delivery._leases._require_held(delivery)
-        if delivery in self._acked or delivery in self._nacked:
+        if delivery in (*self._acked, *self._nacked, *self._rejected):
             raise ValueError(
-                f"{delivery!r} is acked or nacked in this transaction already. Nothing was changed."
+                f"{delivery!r} is settled in this transaction already. Nothing was changed."
             )
         into.append(delivery)
 
@@ -153,15 +166,20 @@ class Transaction:
         self._state = "being committed"
         await self._wait_for_room()
         joint = self._joint
-        for delivery in (*self._acked, *self._nacked):
+        for delivery in (*self._acked, *self._nacked, *self._rejected):
             # All before the first is parted with: a stale one must change nothing.
             delivery._leases._require_held(delivery)
-        if not (joint.puts or self._acked):
+        if not (joint.puts or self._acked or self._rejected):
             self._done()
             return
+        self._put_count = len(joint.puts)
         for delivery in self._acked:
             leases = delivery._leases
             joint.remove(leases.queue, leases.part_with(delivery), ACKED)
+        for delivery, reason in zip(self._rejected, self._reasons, strict=True):
+            leases, attempts = delivery._leases, delivery.attempt
+            record = leases.part_with(delivery)
+            bury(joint, leases.queue, record, "rejected", attempts=attempts, reason=reason)
         joint.done, joint.undone = self._done, self._undone
         await self._committer.joints.commit(joint)
 
@@ -191,7 +209,7 @@ class Transaction:
         for put in self._joint.puts:
             counts[put.name] += 1
             sizes[put.name] += len(put.payload)
-        for delivery in self._acked:
+        for delivery in (*self._acked, *self._rejected):
             name = delivery._leases.queue.name
             counts[name] -= 1
             sizes[name] -= len(delivery._payload)
@@ -203,28 +221,31 @@ class Transaction:
 
     def _done(self) -> None:
         self._state = "committed"
-        self.keys = self._joint.keys
+        self.keys = self._joint.keys[: self._put_count]
         for delivery in self._acked:
             delivery._leases.parted(delivery, "acked")
+        for delivery in self._rejected:
+            delivery._leases.parted(delivery, "dead-lettered")
+            delivery._leases.burials.count += 1
         for delivery in self._nacked:
             if delivery.state == "leased":
                 delivery.nack()
-        self._give_back()
+        self._give_back(None)
 
     def _undone(self, error: FifoqError | None) -> None:
-        for delivery in self._acked:
+        for delivery in (*self._acked, *self._rejected):
             delivery._leases.take_back(delivery)
-        self._give_back()
+        self._give_back(error)
 
-    def _roll_back(self) -> None:
+    def _roll_back(self, error: BaseException) -> None:
         self._state = "rolled back"
-        self._give_back()
+        self._give_back(error)
 
-    def _give_back(self) -> None:
+    def _give_back(self, error: BaseException | None) -> None:
         """What was leased here is back at its place; what somebody else leased stays with them."""
         for delivery in self._leased:
             delivery.keeper = None
-            delivery._leases.give_up(delivery)
+            delivery._leases.give_up(delivery, error)
 
 
 def _pass_on_room(needs: Needs) -> None:

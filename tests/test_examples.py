@@ -34,6 +34,7 @@ HERE = {
     "threads",
     "transaction",
     "what_is_left",
+    "work_queue",
 }
 
 
@@ -152,6 +153,17 @@ def test_a_record_moves_on_with_its_bill_or_not_at_all(tmp_path: Path) -> None:
         "coffee: the printer is out of paper",
         "rolled back: 1 order left, 1 bill",
         "billed coffee at attempt 2: 0 orders left, 2 bills",
+    ]
+
+
+def test_what_always_fails_ends_in_the_dead_letters(tmp_path: Path) -> None:
+    assert printed_by("work_queue", tmp_path) == [
+        "tea goes to Lisbon",
+        "no address for b'cake'",
+        "no address for b'cake'",
+        "coffee goes to Oslo",
+        "dead after 2: b'cake', b'cake'",
+        "dead after 1: b'', an empty order",
     ]
 
 

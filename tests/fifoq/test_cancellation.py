@@ -301,7 +301,7 @@ async def sweep_held_jobs(seed: int, store_count: int, complaints: Complaints) -
         files = SimFiles()
         level = LEVELS[number % len(LEVELS)]
         store = await fifoq.open_store("/store", files=files, runner=make)
-        queue = await store.queue(durability=level)
+        queue = await store.queue(durability=level, max_retries=None)
         rounds = Rounds(store, queue, random)
         try:
             for _ in range(ROUNDS_PER_STORE):
@@ -389,7 +389,8 @@ async def sweep_real_writer(path: Path, seed: int, round_count: int, complaints:
     cancelled = 0
     for level in LEVELS:
         store = await fifoq.open_store(path / level, files=files)
-        rounds = Rounds(store, await store.queue(durability=level), random)
+        queue = await store.queue(durability=level, max_retries=None)
+        rounds = Rounds(store, queue, random)
         for number in range(round_count):
 
             async def park(place: str = PLACES[number % len(PLACES)]) -> None:

@@ -138,6 +138,7 @@ class Life:
             runner=runner,
             durability=random.choice(LEVELS),
             maxsize=DEPTH_MAX,
+            max_retries=None,
             overflow=random.choice(("block", "block", "drop-oldest")),
             segment_records=20,
         )

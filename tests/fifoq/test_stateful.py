@@ -59,7 +59,8 @@ class QueueMachine(RuleBasedStateMachine):
     async def _open(self) -> None:
         self.store: Store = await self.bench.open_store(segment_records=20)
         self.queues: dict[str, Queue[bytes]] = {
-            name: await self.store.queue(name, durability=self.levels[name]) for name in NAMES
+            name: await self.store.queue(name, durability=self.levels[name], max_retries=None)
+            for name in NAMES
         }
 
     @property

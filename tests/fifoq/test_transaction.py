@@ -179,7 +179,7 @@ async def test_misuse_is_told_and_changes_nothing(bench: Bench) -> None:
         async with tx:
             done = await tx.lease(orders)
             tx.ack(done)
-            with pytest.raises(ValueError, match="acked or nacked in this transaction already"):
+            with pytest.raises(ValueError, match="settled in this transaction already"):
                 tx.nack(done)
             with pytest.raises(TypeError):
                 tx.put(cast(Any, bills), "no bytes")

@@ -8,6 +8,7 @@ from tests.mutants.catalogue import Mutant
 
 JOINT: Final = "tests/fifoq/test_joint.py"
 TRANSACTION: Final = "tests/fifoq/test_transaction.py"
+BURYING: Final = "tests/fifoq/test_burying.py"
 
 
 def _mutant(name: str, module: str, old: str, new: str, *killers: str) -> Mutant:
@@ -46,7 +47,7 @@ JOINT_MUTANTS: Final = (
     _mutant(
         "a transaction whose lease has ended commits the rest",
         "transaction",
-        "        for delivery in (*self._acked, *self._nacked):\n"
+        "        for delivery in (*self._acked, *self._nacked, *self._rejected):\n"
         "            # All before the first is parted with: a stale one must change nothing.\n"
         "            delivery._leases._require_held(delivery)\n",
         "        self._acked = [d for d in self._acked if d.state == 'leased']\n",
@@ -58,5 +59,26 @@ JOINT_MUTANTS: Final = (
         "            delivery._leases.take_back(delivery)\n",
         "            pass\n",
         TRANSACTION,
+    ),
+    _mutant(
+        "a dead letter is in its queue as well",
+        "burying",
+        "    joint.remove(queue, record, DEAD_LETTERED)\n",
+        "",
+        BURYING,
+    ),
+    _mutant(
+        "a record that kills its consumer is handed out for ever",
+        "lease",
+        "            if attempt == 1 or self.burials.allowed(attempt - 1):\n",
+        "            if True:\n",
+        BURYING,
+    ),
+    _mutant(
+        "a move that a full disk refused is forgotten",
+        "burying",
+        "        self._queue._committer.loop.call_later(RETRY_SECONDS, self._again, joint)\n",
+        "        pass\n",
+        BURYING,
     ),
 )

@@ -73,7 +73,7 @@ async def _fill(queue: Queue[bytes]) -> int:
 
 async def full_leases(point: Path) -> None:
     """Leases, acks in any order and nacks work on a full disk."""
-    async with fifoq.open(point / "store", segment_bytes=SEGMENT_BYTES) as queue:
+    async with fifoq.open(point / "store", segment_bytes=SEGMENT_BYTES, max_retries=None) as queue:
         count = await _fill(queue)
         while count:
             held = [await queue.lease(timeout=5) for _ in range(min(count, 20))]

@@ -69,7 +69,7 @@ class Steady:
             names: tuple[tuple[str, Any], ...] = (("a", "sync"), ("b", "os"), ("c", "memory"))
             tasks = []
             for name, level in names:
-                queue = await store.queue(name, durability=level, maxsize=DEPTH)
+                queue = await store.queue(name, durability=level, maxsize=DEPTH, max_retries=None)
                 for role in (self._produce, self._produce, self._consume, self._hold):
                     tasks.append(asyncio.ensure_future(role(queue)))
             ends = time.monotonic() + seconds

@@ -131,7 +131,7 @@ class Traffic:
 
     async def run(self, store: Store) -> None:
         queues = {
-            name: await store.queue(name, durability=level, maxsize=DEPTH_MAX)
+            name: await store.queue(name, durability=level, maxsize=DEPTH_MAX, max_retries=None)
             for name, (level, _) in QUEUES.items()
         }
         found = {

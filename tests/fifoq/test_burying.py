@@ -1,0 +1,382 @@
+"""Dead letters: which records are moved, when, with what, and that it is all or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from fifoq import DiskFull, Queue, StaleLease, Store
+from fifoq.burying import PREFIX, letter_headers, printable, traceback_text
+from fifoq.codec import decode_headers, read_kept
+from fifoq.runs import Returned
+from tests.fifoq.support import Bench, Cuts, SmallDisk, cancelled, drained, fake_time, started
+from tests.support.simfiles import SimFiles
+from tests.support.virtual import settle
+
+pytestmark = pytest.mark.anyio
+
+LEVELS = ("memory", "os", "sync")
+
+
+class NoLuck(Exception):
+    """What goes wrong in a handler."""
+
+
+async def handle(queue: Queue[bytes]) -> None:
+    async with queue.lease():
+        raise NoLuck("the printer is on fire")
+
+
+async def letters_of(store: Store, name: str = "orders") -> list[tuple[bytes, dict[str, str]]]:
+    dlq = await store.queue(f"{name}.dlq")
+    found = []
+    async for record in dlq.browse():
+        headers = {key.removeprefix(PREFIX): text for key, text in record.headers.items()}
+        found.append((record.item, headers))
+    return found
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_a_rejected_record_is_in_the_dead_letters(bench: Bench, durability: str) -> None:
+    async with bench.open_store() as store:
+        orders = await store.queue("orders", durability=durability)
+        key = await orders.put(b"a", headers={"from": "web"})
+        await orders.put(b"b")
+        delivery = await orders.lease()
+        await delivery.reject("no such\taddress")
+        assert (delivery.state, len(orders), orders.stats().leased) == ("dead-lettered", 1, 0)
+        assert orders.stats().dead_lettered == 1
+        with pytest.raises(StaleLease, match="it is done"):
+            await delivery.reject()
+        [(payload, headers)] = await letters_of(store)
+        assert payload == b"a"
+        assert headers.pop("time").isdecimal()
+        assert headers == {
+            "from": "web",
+            "queue": "orders",
+            "counter": "1",
+            "timestamp": str(key.timestamp),
+            "key": bytes(key).hex(),
+            "attempts": "1",
+            "cause": "rejected",
+            "reason": "no such address",
+        }
+        assert await drained(orders) == [b"b"]
+    async with bench.open_store() as store:
+        assert await drained(await store.queue("orders.dlq")) == [b"a"]
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+@pytest.mark.parametrize("max_retries", [3, 1, 0])
+async def test_a_record_is_leased_once_and_retried_so_often(
+    bench: Bench, durability: str, max_retries: int
+) -> None:
+    async with bench.open_store() as store:
+        orders = await store.queue("orders", durability=durability, max_retries=max_retries)
+        await orders.put_many([b"a", b"b"])
+        for attempt in range(1, max_retries + 2):
+            delivery = await orders.lease()
+            assert (delivery.item, delivery.attempt) == (b"a", attempt)
+            delivery.nack()
+        assert delivery.state == "dead-lettered"
+        await store.flush()
+        assert await orders.peek() == b"b"
+        assert (len(orders), orders.stats().dead_lettered) == (1, 1)
+        [(payload, headers)] = await letters_of(store)
+        assert (payload, headers["attempts"]) == (b"a", str(max_retries + 1))
+        assert (headers["cause"], headers["reason"]) == ("max-retries", "it was given back")
+
+
+async def test_three_retries_are_the_default_and_none_is_no_limit(bench: Bench) -> None:
+    async with bench.open_store() as store:
+        orders = await store.queue("orders")
+        assert orders.options.max_retries == 3
+        endless = await store.queue("endless", max_retries=None)
+        await endless.put(b"a")
+        for attempt in range(1, 20):
+            delivery = await endless.lease()
+            assert delivery.attempt == attempt
+            delivery.nack()
+        assert len(endless) == 1
+        for wrong in (-1, 1.5, "3", True):
+            with pytest.raises(ValueError, match="max_retries"):
+                orders.configure(max_retries=wrong)
+
+
+async def test_the_last_error_goes_along_with_its_traceback(bench: Bench) -> None:
+    async with bench.open_store() as store:
+        orders = await store.queue("orders", max_retries=1)
+        await orders.put(b"a")
+        for _ in range(2):
+            with pytest.raises(NoLuck):
+                await handle(orders)
+        await store.flush()
+        [(_, headers)] = await letters_of(store)
+        assert headers["reason"] == "the printer is on fire"
+        assert headers["error_type"] == "NoLuck"
+        assert headers["traceback"].startswith("Traceback (most recent call last)")
+        assert headers["traceback"].endswith("NoLuck: the printer is on fire")
+        assert 'raise NoLuck("the printer is on fire")' in headers["traceback"]
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_a_lease_that_ends_counts(bench: Bench, durability: str) -> None:
+    async with bench.open_store() as store:
+        orders = await store.queue("orders", durability=durability, max_retries=0)
+        await orders.put_many([b"a", b"b"])
+        await orders.lease(seconds=5)
+        await asyncio.sleep(6)
+        [(payload, headers)] = await letters_of(store)
+        assert (payload, headers["reason"]) == (b"a", "its lease ended")
+        assert await drained(orders) == [b"b"]
+
+
+async def test_a_transaction_that_fails_each_time_ends_there(bench: Bench) -> None:
+    async with bench.open_store() as store:
+        orders, bills = await store.queue("orders", max_retries=1), await store.queue("bills")
+        await orders.put(b"a")
+
+        async def fail() -> None:
+            async with store.transaction() as tx:
+                tx.put(bills, await tx.take(orders))
+                raise NoLuck("no paper")
+
+        for _ in range(2):
+            with pytest.raises(NoLuck):
+                await fail()
+        await store.flush()
+        [(_, headers)] = await letters_of(store)
+        assert (headers["attempts"], headers["reason"]) == ("2", "no paper")
+        assert (len(orders), len(bills)) == (0, 0)
+
+
+async def test_a_record_that_kills_its_consumer_ends_there(bench: Bench) -> None:
+    for attempt in (1, 2):
+        store = await bench.open_store()
+        orders = await store.queue("orders", max_retries=1)
+        if attempt == 1:
+            await orders.put_many([b"poison", b"b"])
+        assert (await orders.lease()).attempt == attempt
+        bench.files = bench.files.copy()
+        bench.crash()
+        store._committer.closed = True
+    async with bench.open_store() as store:
+        orders = await store.queue("orders")
+        delivery = await orders.lease()
+        assert (delivery.item, delivery.attempt) == (b"b", 1)
+        await store.flush()
+        [(payload, headers)] = await letters_of(store)
+        assert (payload, headers["attempts"]) == (b"poison", "2")
+        assert headers["reason"] == "whoever leased it last never gave it back"
+
+
+async def test_a_transaction_rejects_as_a_part_of_it(bench: Bench) -> None:
+    async with bench.open_store() as store:
+        orders, bills = await store.queue("orders"), await store.queue("bills")
+        await orders.put_many([b"a", b"b"])
+        outside = await orders.lease()
+        log = store._committer.log
+        assert log is not None
+        async with store.transaction() as tx:
+            tx.reject(outside, "no address")
+            with pytest.raises(ValueError, match="settled in this transaction already"):
+                tx.ack(outside)
+            tx.put(bills, b"x")
+            before = log.sequence
+        assert log.sequence == before + 1
+        assert [key.counter for key in tx.keys] == [1]
+        assert (outside.state, orders.stats().dead_lettered) == ("dead-lettered", 1)
+        [(payload, headers)] = await letters_of(store)
+        assert (payload, headers["reason"]) == (b"a", "no address")
+
+
+async def test_there_are_no_dead_letters_of_dead_letters(bench: Bench) -> None:
+    async with bench.open_store() as store:
+        dlq = await store.queue("orders.dlq", max_retries=0)
+        await dlq.put(b"a")
+        for attempt in range(1, 6):
+            delivery = await dlq.lease()
+            assert delivery.attempt == attempt
+            delivery.nack()
+        delivery = await dlq.lease()
+        with pytest.raises(ValueError, match="holds dead letters, and there is no other place"):
+            await delivery.reject("again")
+        with pytest.raises(TypeError, match="a reason is a str, not bytes"):
+            await delivery.reject(b"again")  # type: ignore[arg-type]
+        assert delivery.state == "leased"
+        assert store.queues() == ["orders.dlq"]
+
+
+async def test_dead_letters_know_the_type_of_their_queue(bench: Bench) -> None:
+    class Order(msgspec.Struct):
+        name: str
+
+    async with bench.open_store() as store:
+        orders = await store.queue("orders", type=Order, maxsize=5)
+        await orders.put(Order("tea"))
+        await (await orders.lease()).reject()
+        configuration = store._committer._open_log.state.queues["orders.dlq"].configuration
+        kept = read_kept(configuration)
+        assert (kept.schema, kept.options) == (orders.codec.schema, {})
+        dlq = await store.queue("orders.dlq", type=Order)
+        assert await dlq.take() == Order("tea")
+
+
+async def test_an_open_queue_of_dead_letters_sees_them_come(bench: Bench) -> None:
+    async with bench.open_store() as store:
+        orders, dlq = await store.queue("orders"), await store.queue("orders.dlq", maxsize=1)
+        await dlq.put(b"old")
+        await orders.put(b"a")
+        taking = [await started(dlq.take()) for _ in range(2)]
+        await (await orders.lease()).reject()
+        assert [await task for task in taking] == [b"old", b"a"]
+
+
+async def test_what_a_cursor_leased_is_not_its_to_move(bench: Bench) -> None:
+    async with bench.open_store() as store:
+        orders = await store.queue("orders")
+        await orders.put(b"a")
+        cursor = await orders.cursor("audit")
+        delivery = await cursor.lease()
+        with pytest.raises(ValueError, match="it removes nothing"):
+            await delivery.reject()
+        async with store.transaction() as tx:
+            with pytest.raises(ValueError, match="it removes nothing"):
+                tx.ack(delivery)
+            with pytest.raises(ValueError, match="it removes nothing"):
+                tx.reject(delivery)
+        assert (len(orders), delivery.state) == (1, "leased")
+
+
+# Trouble.
+
+
+async def test_a_full_disk_leaves_a_rejected_record_leased(disk: SmallDisk) -> None:
+    async with disk.open_store() as store:
+        orders = await store.queue("orders")
+        await orders.put(b"x" * 400_000)
+        delivery = await orders.lease()
+        disk.fill()
+        with pytest.raises(DiskFull):
+            await delivery.reject("bad")
+        assert (delivery.state, len(orders)) == ("leased", 1)
+        assert "orders.dlq" not in store.queues() or not len(await store.queue("orders.dlq"))
+        assert await delivery.ack()
+        disk.empty()
+
+
+async def test_a_full_disk_puts_off_a_move_that_nobody_waits_for(disk: SmallDisk) -> None:
+    async with disk.open_store() as store:
+        orders = await store.queue("orders", max_retries=0)
+        await orders.put_many([b"x" * 400_000, b"b"])
+        delivery = await orders.lease()
+        disk.fill()
+        delivery.nack()
+        await asyncio.sleep(2)
+        assert (len(orders), orders.stats().dead_lettered) == (2, 0)
+        # Others go on.
+        assert await orders.take() == b"b"
+        twin = disk.files.copy()
+        disk.empty()
+        await asyncio.sleep(1)
+        assert (len(orders), orders.stats().dead_lettered) == (0, 1)
+        assert [payload for payload, _ in await letters_of(store)] == [b"x" * 400_000]
+    twin.process_crash()
+    again = SmallDisk()
+    again.files = twin
+    async with again.open_store() as store:
+        # Nothing was lost by a crash meanwhile.
+        orders = await store.queue("orders")
+        assert len(orders) == 1
+        again.empty()
+        waiting = await started(orders.lease())
+        await asyncio.sleep(1)
+        await cancelled(waiting)
+        assert [payload for payload, _ in await letters_of(store)] == [b"x" * 400_000]
+
+
+async def test_whoever_leaves_a_reject_leaves_it_moved_or_leased() -> None:
+    outcomes = set()
+    for steps in range(12):
+        bench = Bench()
+        async with bench.open_store() as store:
+            orders = await store.queue("orders")
+            await orders.put(b"a")
+            delivery = await orders.lease()
+            bench.runner.hold()
+            busy = asyncio.ensure_future(orders.put(b"b"))
+            await asyncio.sleep(0)
+            rejecting = asyncio.ensure_future(delivery.reject("bad"))
+            for step in range(steps):
+                await asyncio.sleep(0)
+                if step % 4 == 3:
+                    bench.runner.step()
+            rejecting.cancel()
+            await settle()
+            bench.runner.let_go()
+            await busy
+            await store.flush()
+            moved = len(await letters_of(store))
+            assert delivery.state == ("dead-lettered" if moved else "leased")
+            assert len(orders) == 2 - moved
+            outcomes.add((moved, rejecting.cancelled()))
+    assert outcomes == {(0, True), (1, True), (1, False)}
+
+
+@pytest.mark.parametrize("durability", ["os", "sync"])
+async def test_the_power_cut_at_every_call_leaves_it_in_one_place(
+    bench: Bench, durability: str
+) -> None:
+    async def found(disk: SimFiles) -> tuple[list[bytes], list[bytes]]:
+        async with Bench(disk).open_store() as again:
+            letters = [payload for payload, _ in await letters_of(again)]
+            return await drained(await again.queue("orders")), letters
+
+    async with bench.open_store() as store:
+        orders = await store.queue("orders", durability=durability, max_retries=0)
+        await orders.put_many([b"a", b"b"])
+        await store.flush()
+        delivery = await orders.lease()
+        with Cuts(bench.files) as cuts:
+            delivery.nack()
+            await store.flush()
+        outcomes = [await found(disk) for disk in cuts.disks]
+        assert all(both in outcomes for both in (([b"a", b"b"], []), ([b"b"], [b"a"])))
+        assert all(sorted(here + there) == [b"a", b"b"] for here, there in outcomes)
+
+
+# What goes along.
+
+
+def test_texts_that_go_along_are_short_and_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_time(monkeypatch)
+    assert printable("a\x1b[31m\nb" + "x" * 1000) == "a [31m b" + "x" * 492
+
+    class Nasty(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text either")
+
+    deep = NoLuck("x" * 100_000 + "end")
+    assert len(traceback_text(deep)) <= 4000
+    assert traceback_text(deep).endswith("end")
+    assert "Nasty" in traceback_text(Nasty())
+    headers = decode_headers(
+        letter_headers(
+            "orders",
+            Returned(7, 9, b"x"),
+            "max-retries",
+            11,
+            attempts=4,
+            reason="",
+            error=Nasty(),
+        )
+    )
+    assert headers[PREFIX + "reason"] == ""
+    assert headers[PREFIX + "error_type"].endswith("Nasty")
+
+
+@pytest.fixture
+def disk() -> SmallDisk:
+    return SmallDisk()
