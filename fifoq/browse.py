@@ -37,7 +37,8 @@ async def browse(
     """See Queue.browse."""
     committer.require_usable()
     if queue.dirty:
-        waiter = Waiter(committer.loop.create_future(), queue)
+        # For the newest record: a frame without it, as a full disk allows, is not enough.
+        waiter = Waiter(committer.loop.create_future(), queue, queue.next - 1)
         committer.touch(queue, None)
         committer.wait(waiter, OS)
         await waiter.future

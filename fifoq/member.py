@@ -92,7 +92,8 @@ class Member(Line, Generic[T]):
         self._pop = self.ready.popleft
         self._new_future = committer.loop.create_future
         self._takers: deque[asyncio.Future[None]] = deque()
-        self._putters: deque[asyncio.Future[None]] = deque()
+        self._putters: dict[asyncio.Future[None], tuple[int, int] | None] = {}
+        """Those who wait to put, in order: how many records of which size, None to look only."""
         self._shutdown = 0
         self._asyncio: AsyncioQueue[T] | None = None
         self.pressed = False
@@ -233,13 +234,13 @@ class Member(Line, Generic[T]):
     def records_came(self) -> None:
         if self._takers and (self._committer.failure is not None or self.closed):
             wake_all(self._takers)
-            wake_all(self._putters)
+            self._wake_putters()
         elif self._takers and self.has_ready():
             wake_one(self._takers)
         elif self._takers and self.gap is not None:
             self._committer.request_read(self)
         if self._committer.failure is not None:
-            wake_all(self._putters)
+            self._wake_putters()
         elif self._putters:
             # What came may be dropped for what waits.
             self._pass_on_room()
@@ -247,7 +248,7 @@ class Member(Line, Generic[T]):
     def records_went(self) -> None:
         """Let those who wait to put look again, and the next taker if there is more."""
         if self._putters and not self._under_pressure():
-            wake_one(self._putters)
+            self._wake_putter()
         if self._takers and self.has_ready():
             wake_one(self._takers)
         elif self._shutdown and not self._depth():
@@ -257,7 +258,7 @@ class Member(Line, Generic[T]):
         self._trouble = error
         if error is not None:
             wake_all(self._takers)
-            wake_all(self._putters)
+            self._wake_putters()
         else:
             self.records_came()
 
@@ -272,7 +273,41 @@ class Member(Line, Generic[T]):
         if not room and self.options.overflow == "drop-oldest":
             room = self.has_ready()
         if room and not self._under_pressure():
-            wake_one(self._putters)
+            self._wake_putter()
+
+    def _wake_putter(self) -> None:
+        """Let the first go on whose records fit; those that are too many yet keep their place."""
+        for future, need in self._putters.items():
+            if not future.done() and (need is None or self._may_fit(*need)):
+                del self._putters[future]
+                future.set_result(None)
+                return
+
+    def _may_fit(self, count: int, size: int) -> bool:
+        """Whether it is worth another look, be it only to hear that they never will."""
+        try:
+            return self.options.overflow == "drop-oldest" or self._fits(count, size)
+        except ItemTooLarge:
+            return True
+
+    def _wake_putters(self) -> None:
+        waiting, self._putters = self._putters, {}
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def _wait_for_room(self, need: tuple[int, int] | None) -> None:
+        future = self._committer.loop.create_future()
+        self._putters[future] = need
+        try:
+            await future
+        except BaseException:
+            if future in self._putters:
+                del self._putters[future]
+            else:
+                # It was our turn, and we leave: somebody else must not sleep through it.
+                self._wake_putter()
+            raise
 
     async def _wait_turn(
         self, waiting: deque[asyncio.Future[None]], future: asyncio.Future[None]
@@ -291,7 +326,7 @@ class Member(Line, Generic[T]):
     def store_closed(self) -> None:
         self.close_windows()
         self.leasing.stop()
-        wake_all(self._putters)
+        self._wake_putters()
         wake_all(self._takers)
 
     # The line, with what a queue adds to it.

@@ -147,7 +147,8 @@ class Putting(Member[T]):
     async def put_many(self, items: Iterable[T], *, durability: Durability | None = None) -> Keys:
         """Put records in one commit, all or nothing; returns their keys, a lazy sequence.
 
-        What holds for `put` holds for all of them together.
+        What holds for `put` holds for all of them together. Waiting for room, they keep their
+        place, but smaller puts that fit may pass: where many wait for ever, put fewer at once.
         """
         payloads, size, item_bytes = self._prepare_many(items)
         level = self._level_of(durability)
@@ -321,9 +322,7 @@ class Putting(Member[T]):
         if not committer.has_room(size):
             await committer.wait_for_room()
             return
-        future = committer.loop.create_future()
-        self._putters.append(future)
-        await self._wait_turn(self._putters, future)
+        await self._wait_for_room((count, size))
 
     def _store(
         self,
@@ -359,7 +358,7 @@ class Putting(Member[T]):
             self.touch()
         if self._putters and self._has_room():
             # One take of many records woke one of us: the next one follows.
-            wake_one(self._putters)
+            self._wake_putter()
         if level == MEMORY:
             if self._takers and not self.strong_upto:
                 wake_one(self._takers)
@@ -434,8 +433,6 @@ class Putting(Member[T]):
             self._committer.require_usable()
             if not self._under_pressure():
                 return
-            future = self._committer.loop.create_future()
-            self._putters.append(future)
-            await self._wait_turn(self._putters, future)
+            await self._wait_for_room(None)
             # We only looked: whoever waits to put goes on.
-            wake_one(self._putters)
+            self._wake_putter()

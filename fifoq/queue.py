@@ -213,7 +213,7 @@ class Queue(Putting[T], Taking[T], Removing[T]):
         self.configuration = self.codec.configuration(options)
         self._committer.touch(self, 0)
         self.records_went()
-        wake_all(self._putters)
+        self._wake_putters()
 
     def shutdown(self, *, immediate: bool = False) -> None:
         """Take no more puts; takes go on until the queue is empty, with `immediate` not at all.
@@ -222,7 +222,7 @@ class Queue(Putting[T], Taking[T], Removing[T]):
         """
         self.close_windows()
         self._shutdown = max(self._shutdown, AT_ONCE if immediate else DRAINING)
-        wake_all(self._putters)
+        self._wake_putters()
         wake_all(self._takers)
 
     def as_asyncio(self) -> AsyncioQueue[T]:

@@ -252,6 +252,26 @@ def test_memory_records_that_a_full_disk_refused_can_be_taken_and_are_written_la
     play(scene)
 
 
+def test_browse_says_that_a_full_disk_keeps_it_from_seeing_everything(tmp_path: Path) -> None:
+    """It left out what was not written, as if it were not there."""
+    files = SmallDisk()
+    records = [bytes([number]) * (1 << 20) for number in range(8)]
+
+    async def scene() -> None:
+        async with fifoq.open(tmp_path / "store", files=files, durability="memory") as queue:
+            await queue.put(b"on disk")
+            await queue.flush()
+            files.full = True
+            for record in records:
+                queue.put_nowait(record)
+            with pytest.raises(fifoq.DiskFull):
+                [record async for record in queue.browse()]
+            files.full = False
+            assert [record.item async for record in queue.browse()] == [b"on disk", *records]
+
+    play(scene)
+
+
 def test_a_removal_of_a_record_that_a_full_disk_refused_waits_for_the_record(
     tmp_path: Path,
 ) -> None:

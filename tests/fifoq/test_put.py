@@ -175,6 +175,23 @@ async def test_room_for_many_wakes_many(bench: Bench) -> None:
         await puts[3]
 
 
+async def test_records_that_do_not_fit_yet_let_smaller_ones_pass(bench: Bench) -> None:
+    """A put_many at the head of those who wait kept them waiting beside free room."""
+    async with bench.open(durability="memory", maxsize=4) as q:
+        await q.put_many([b"a", b"b", b"c", b"d"])
+        four = await started(q.put_many([b"4"] * 4))
+        three = await started(q.put_many([b"3"] * 3))
+        one = await started(q.put(b"1"))
+        assert await q.take() == b"a"
+        await settle()
+        assert [put.done() for put in (four, three, one)] == [False, False, True]
+        assert await q.take_many(3) == [b"b", b"c", b"d"]
+        await three
+        assert not four.done()
+        assert await drained(q) == [b"1", *[b"3"] * 3]
+        await four
+
+
 async def test_a_woken_putter_that_is_cancelled_passes_its_turn_on(bench: Bench) -> None:
     async with bench.open(durability="memory", maxsize=1) as q:
         await q.put(b"a")
