@@ -11,6 +11,7 @@ check_packages()
 
 from fifoq.asyncio_queue import AsyncioQueue  # noqa: E402
 from fifoq.browse import Record  # noqa: E402
+from fifoq.compacting import Compacted  # noqa: E402
 from fifoq.cursor import Cursor, Lag  # noqa: E402
 from fifoq.errors import (  # noqa: E402
     QueueClosed,
@@ -25,6 +26,7 @@ from fifoq.holding import ConsumerStats  # noqa: E402
 from fifoq.keys import Keys  # noqa: E402
 from fifoq.lease import Delivery, Leasing  # noqa: E402
 from fifoq.options import QueueOptions, StoreOptions  # noqa: E402
+from fifoq.pins import Pin  # noqa: E402
 from fifoq.queue import Queue  # noqa: E402
 from fifoq.readonly import ReadOnlyQueue, ReadOnlyStore  # noqa: E402
 from fifoq.receipt import Receipt  # noqa: E402
@@ -60,6 +62,7 @@ __all__ = [
     "AccessError",
     "AlreadyOpen",
     "AsyncioQueue",
+    "Compacted",
     "ConsumerStats",
     "CorruptionError",
     "CounterExhausted",
@@ -77,6 +80,7 @@ __all__ = [
     "Lag",
     "Leasing",
     "Opening",
+    "Pin",
     "Quarantine",
     "Queue",
     "QueueClosed",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from fifoq.errors import QueueClosed
 from fifoq.intake import Intake
@@ -41,7 +41,14 @@ LINGER_TURNS_MAX: Final = 2
 CALL_AFTER: Final = 8
 """Commits that may be made before a call that waits: producers that never pause do not stop it."""
 COMPACT_EVERY: Final = 8
-"""Commits between two steps of compaction, while there is something to compact."""
+"""Commits between two steps of compaction at least, while there is something to compact."""
+COMPACT_BYTES: Final = 256 << 10
+"""How much such a step copies."""
+COMPACT_PAUSE: Final = 9
+"""A step of compaction is followed by so many times its length without one, under load."""
+COMPACT_PAUSE_BEHIND: Final = 1
+"""The same once more than `BEHIND` times the live bytes are on disk, and some segments."""
+BEHIND: Final = 4
 
 
 _NO_LINES: Final[dict[Line, None]] = {}
@@ -205,12 +212,20 @@ class Committer(Intake):
     def _upkeep(self) -> Job:
         self._upkeep_due = False
         self._kept_at = self.commit_count
-        call = Call(_keep_house, self.loop.create_future())
-        call.future.add_done_callback(self._kept)
+        if self.loop.time() < self._compact_at:
+            call = Call(Log.keep_house, self.loop.create_future())
+            call.future.add_done_callback(_look_at)
+        else:
+            call = Call(_keep_house, self.loop.create_future())
+            call.future.add_done_callback(self._kept)
         return call.bound(self._open_log)
 
     def _kept(self, future: asyncio.Future[object]) -> None:
-        self._sparse = not future.cancelled() and not future.exception() and bool(future.result())
+        """A step of compaction was made: those who wait for commits have the writer for a while."""
+        self._sparse = False
+        if not future.cancelled() and not future.exception():
+            self._sparse, pause = cast("tuple[bool, float]", future.result())
+            self._compact_at = self.loop.time() + pause
 
     def _lingers(self) -> bool:
         """Wait a turn for those who were in the last frame and may be about to ask again."""
@@ -366,7 +381,9 @@ class Committer(Intake):
             self.commit_count += 1
             self.record_count += job.record_count
             self._upkeep_due = log.upkeep_due() or (
-                self._sparse and self.commit_count - self._kept_at >= COMPACT_EVERY
+                self._sparse
+                and self.commit_count - self._kept_at >= COMPACT_EVERY
+                and self.loop.time() >= self._compact_at
             )
         for line, batch in job.batches:
             line.confirm()
@@ -550,7 +567,27 @@ def _removes(line: Line) -> bool:
     )
 
 
-def _keep_house(log: Log) -> bool:
-    """Checkpoint and reclaim if that is due, and compact a step; True if there is more."""
+def _keep_house(log: Log) -> tuple[bool, float]:
+    """Checkpoint and reclaim if that is due, and compact a step.
+
+    Returns whether there is more to compact, and how many seconds it can wait.
+    """
     log.keep_house()
-    return log.compact()
+    began = log.clock.monotonic()
+    more = log.compact(COMPACT_BYTES)
+    seconds = log.clock.monotonic() - began
+    return more, seconds * (COMPACT_PAUSE_BEHIND if _is_behind(log) else COMPACT_PAUSE)
+
+
+def _is_behind(log: Log) -> bool:
+    """Whether the disk fills up faster than steps between pauses can free it."""
+    segments = log.state.segments.values()
+    live = sum(segment.live_bytes for segment in segments)
+    spare = BEHIND * log.options.segment_bytes
+    return sum(segment.length for segment in segments) > BEHIND * live + spare
+
+
+def _look_at(future: asyncio.Future[object]) -> None:
+    """The log knows of the error, and tells it with the next call."""
+    if not future.cancelled():
+        future.exception()

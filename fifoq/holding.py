@@ -214,6 +214,15 @@ class Consumers:
             self._stats(consumer, following, now) for consumer in self._by_queue.get(queue, ())
         )
 
+    def holder(self, queue: str, last: int) -> tuple[int, str] | None:
+        """Who holds a record of the queue up to counter `last`, and from which one on."""
+        holding = [
+            (consumer.counter, f"{'cursor' if consumer.cursor else 'consumer'} {consumer.name}")
+            for consumer in self._by_queue.get(queue, ())
+            if consumer.counter <= last and not consumer.let_go
+        ]
+        return min(holding, default=None)
+
     def _stats(self, consumer: _Consumer, following: int, now: int) -> ConsumerStats:
         lag = consumer.lag + max(0, following - consumer.next)
         # What came since the last look cannot be older than that.

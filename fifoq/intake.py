@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Final, Protocol
 
 from fifoq.errors import QueueClosed, WrongLoop
@@ -19,6 +19,7 @@ from fifoq.jobs import Call, Job, Waiter
 from fifoq.joint import Joints
 from fifoq.line import Line
 from fifoq.options import MEMORY, SYNC, StoreOptions
+from fifoq.pins import Pin, pins_of
 from fifoq.runs import FRAME_BYTES_MAX
 from fifoq.writer import Runner
 from store import FifoqError, ForkError, Log, StoreFailed
@@ -102,6 +103,9 @@ class Intake:
         """Commits when the log was last looked after."""
         self._sparse = False
         """Segments of the log wait to be compacted."""
+        self._compact_at = 0.0
+        """When the next step of compaction may be, as far as others have work for the writer."""
+        self._pins: dict[str, tuple[Pin, ...]] = {}
         self.refused: FifoqError | None = None
         """Why records that wait in memory could not be written, while that is so."""
         self.commit_count = 0
@@ -293,6 +297,12 @@ class Intake:
         """Have somebody look at the consumers after a while, as long as there are any."""
         if self._consumer_timer is None and self.consumers and self.usable:
             self._consumer_timer = self.loop.call_later(LOOK_SECONDS, self._consumers_are_due)
+
+    def pins(self, queue: str, leased: Container[int]) -> tuple[Pin, ...]:
+        """Why segments stay because of the queue: now, or at the last call if the log is busy."""
+        if self._job is None and self.log is not None and self.usable:
+            self._pins[queue] = pins_of(self.log, self.consumers, queue, leased)
+        return self._pins.get(queue, ())
 
     def _consumers_are_due(self) -> None:
         self._consumer_timer = None

@@ -10,6 +10,7 @@ import msgspec
 
 from fifoq.histogram import Histogram
 from fifoq.holding import ConsumerStats
+from fifoq.pins import Pin
 
 if TYPE_CHECKING:
     from fifoq.committer import Committer
@@ -53,6 +54,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     errors: int
     writer: str
     consumers: tuple[ConsumerStats, ...]
+    pins: tuple[Pin, ...]
 
 
 def collect(queue: Queue[Any], committer: Committer) -> QueueStats:
@@ -92,6 +94,7 @@ def collect(queue: Queue[Any], committer: Committer) -> QueueStats:
         errors=committer.error_count,
         writer="thread",
         consumers=committer.consumers.of(queue.name, queue.next, time.time_ns()),
+        pins=committer.pins(queue.name, queue.leasing.held),
     )
 
 

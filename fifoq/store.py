@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 from actors import ActorSystem
 from fifoq.codec import NOTHING_KEPT, Codec, kept_retention, read_kept
 from fifoq.committer import Committer
+from fifoq.compacting import Compacted, compact
 from fifoq.jobs import cover_counters
 from fifoq.member import keep_removed
 from fifoq.options import STORE_OPTION_NAMES, QueueOptions, StoreOptions, store_options
@@ -176,6 +177,17 @@ class Store:
         """Make everything that was put, taken and acked in any queue durable."""
         self._committer.require_usable()
         await self._committer.flush()
+
+    async def compact(self) -> Compacted:
+        """Give back the space of what is removed, all that can be; says what that was.
+
+        It happens by itself, paced, and most of all when the store is quiet; this is for one who
+        wants it now. It goes in bounded steps between commits, and may be cancelled between two.
+        Records keep their keys. What retention, consumers and cursors keep stays: `stats().pins`
+        names it. DiskFull: what was done stays done. CorruptionError: so it does, and a segment
+        that cannot be read stays as it is.
+        """
+        return await compact(self._committer)
 
     async def close(self, timeout: float | None = None) -> None:
         """Make everything durable, leave a clean end, let the directory go. Twice is fine.

@@ -30,6 +30,7 @@ from fifoq import store as _store
 from fifoq import topic as _topic
 from fifoq import transaction as _transaction
 from fifoq.browse import Record
+from fifoq.compacting import Compacted
 from fifoq.cursor import Start
 from fifoq.errors import QueueClosed
 from fifoq.keys import Keys
@@ -135,6 +136,10 @@ class Store:
     def flush(self) -> None:
         """Make everything that was put, taken and acked in any queue durable."""
         self._thread.run(self._store.flush)
+
+    def compact(self) -> Compacted:
+        """Give back the space of what is removed, all that can be. As `fifoq.Store.compact`."""
+        return self._thread.run(self._store.compact)
 
     def close(self, timeout: float | None = None) -> None:
         """Make everything durable, let the directory go, end the thread. Twice is fine.
