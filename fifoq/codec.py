@@ -11,6 +11,7 @@ import msgspec
 from fifoq.errors import SchemaMismatch
 from fifoq.options import QueueOptions
 from store import FormatError, Retention
+from store.compression import Compression, compression_of
 
 T = TypeVar("T")
 
@@ -138,6 +139,17 @@ def kept_retention(configuration: bytes | None) -> str | Retention:
         return "acked"
     retention: str | Retention = read_kept(configuration).options.get("retention", "acked")
     return retention
+
+
+def kept_compression(configuration: bytes | None) -> Compression | None:
+    """How a queue compresses that nobody has opened yet; None also if this machine cannot."""
+    if configuration is None or b'"compression"' not in configuration:
+        return None
+    options = read_kept(configuration).options
+    try:
+        return compression_of(options.get("compression"), options.get("compression_level"))
+    except ValueError:
+        return None
 
 
 def schema_hash(type: Any) -> str:

@@ -18,6 +18,7 @@ from fifoq.line import Line
 from fifoq.options import LEVELS, MEMORY, Durability, QueueOptions
 from fifoq.runs import COLUMN_BYTES, Batch, Returned
 from store import FifoqError, ItemTooLarge, Retention
+from store.compression import compression_of
 from store.state import QueueState
 
 if TYPE_CHECKING:
@@ -129,6 +130,8 @@ class Member(Line, Generic[T]):
         )
         # Here and now, and not in the log's own time: what is removed from now on goes by it.
         keep_removed(self._state, options.retention)
+        compression = compression_of(options.compression, options.compression_level)
+        self._state.compress_by(compression)
         if not options.statistics:
             self.delays = None
         elif self.delays is None:

@@ -7,10 +7,12 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 
 from store import LogOptions, Retention
+from store.compression import wrong_compression
 from store.options import refuse, wrong_number
 
 Durability = Literal["memory", "os", "sync"]
 Overflow = Literal["block", "fail", "drop-oldest", "drop-newest"]
+Algorithm = Literal["zlib", "zstd"]
 Kept = Literal["acked", "all"]
 """What is kept without limits of its own: records until they are removed, or all of them."""
 
@@ -44,6 +46,8 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float = 30.0
     max_retries: int | None = 3
     retention: Kept | Retention = "acked"
+    compression: Algorithm | None = None
+    compression_level: int | None = None
 
     def __post_init__(self) -> None:
         refuse(
@@ -64,6 +68,7 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
             wrong_number("lease_seconds", self.lease_seconds, 0.001, whole=False),
             wrong_number("max_retries", self.max_retries, 0, optional=True),
             self._wrong_retention(),
+            wrong_compression(self.compression, self.compression_level),
         )
 
     def _wrong_pressure(self) -> str | None:

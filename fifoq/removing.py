@@ -160,10 +160,10 @@ class _Measure(Call):
         records = size = 0
         frame: object = None
         for block in log.read(self._queue.name, first, last):
-            if frame is not block.payload.obj and (records >= STEP_RECORDS or size >= STEP_BYTES):
+            if frame is not block.offsets.obj and (records >= STEP_RECORDS or size >= STEP_BYTES):
                 # Not inside a frame: the next step would have to read all of it again.
                 return measured
-            frame = block.payload.obj
+            frame = block.offsets.obj
             count, more = measured.add(block)
             records, size = records + count, size + more
             measured.upto = block.last

@@ -193,7 +193,7 @@ def decode_part_block(data: Buffer, offset: int, queue: str) -> RecordBlock:
         except FormatError as error:
             # Whoever takes the record must not be the one who finds out.
             raise DamageError(offset, str(error)) from None
-    return block
+    return block.decompressed()
 
 
 # Manifests.

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from actors import ActorSystem
-from fifoq.codec import NOTHING_KEPT, Codec, kept_retention, read_kept
+from fifoq.codec import NOTHING_KEPT, Codec, kept_compression, kept_retention, read_kept
 from fifoq.committer import Committer
 from fifoq.compacting import Compacted, compact
 from fifoq.jobs import cover_counters
@@ -310,6 +310,7 @@ async def _open_store(
             # Before anything can be reclaimed.
             for state in log.state.queues.values():
                 keep_removed(state, kept_retention(state.configuration))
+                state.compress_by(kept_compression(state.configuration))
             committer.consumers.own(log)
             schedules.read(log)
         except BaseException:

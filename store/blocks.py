@@ -7,7 +7,8 @@
 a multiple of 8, and so is each column. Kinds:
 
 records, moved  end offsets (i32, count + 1, the first is 0), put times, optional columns, then
-                all payloads back to back: offsets and payloads are an Arrow binary column
+                all payloads back to back: offsets and payloads are an Arrow binary column.
+                Compressed, they are preceded by the algorithm and their bytes (u32 each)
 removed         first counter, last counter and weight of each range (u64 each); `detail` is why
 leases          counters (u64), attempts (u32); `time` is the deadline
 state           a byte that is 0 for a deleted name, names and values as offset columns
@@ -27,6 +28,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from store.compression import BadData, decompress
 from store.errors import DamageError, FormatError
 from store.frames import aligned
 from store.keys import COUNTER_MAX, Key
@@ -62,9 +64,10 @@ PRIORITY: Final = 8
 HEADERS: Final = 16
 DEDUP_ID: Final = 32
 ORDERING_KEY: Final = 64
+COMPRESSED: Final = 128
 U64_COLUMNS: Final = (COUNTERS, DELIVER_AT, EXPIRES_AT)
 _BYTES_COLUMNS: Final = (HEADERS, DEDUP_ID, ORDERING_KEY)
-_COLUMNS_KNOWN: Final = 127
+_COLUMNS_KNOWN: Final = 255
 OPTIONAL_COLUMNS: Final = frozenset((2, 4, 8, 16, 32, 64))
 """The columns that a caller may give; counters are the log's own."""
 STATE_WEIGHT: Final = 16
@@ -113,6 +116,22 @@ class RecordBlock(msgspec.Struct, frozen=True):
     payload: memoryview
     time_differences: memoryview | None
     columns: dict[int, memoryview | list[bytes]]
+    algorithm: int = 0
+    """If it is not 0, `payload` is compressed by it, and must be decompressed to be of use."""
+
+    def decompressed(self) -> RecordBlock:
+        """The block with its payloads as they were put.
+
+        DamageError unless they are as many bytes as the offsets say; FormatError if the algorithm
+        is unknown, or not there on this machine.
+        """
+        if not self.algorithm:
+            return self
+        try:
+            payload = decompress(self.payload, self.algorithm, self.offsets[-1])
+        except BadData as error:
+            raise DamageError(0, str(error)) from None
+        return msgspec.structs.replace(self, payload=memoryview(payload), algorithm=0)
 
     @property
     def last(self) -> int:
@@ -153,6 +172,7 @@ class RecordBlock(msgspec.Struct, frozen=True):
         """The records from index `start` up to `stop`, sharing the same payload buffer."""
         if start == 0 and stop == self.count:
             return self
+        assert not self.algorithm, "decompress it first"
         counters = self.counters()[start:stop]
         differences = self.time_differences
         return RecordBlock(
@@ -228,7 +248,10 @@ def block_headers(body: memoryview, block_count: int, genesis_bytes: int) -> Ite
 
 
 def decode_block(body: memoryview, header: BlockHeader, names: Sequence[str]) -> Block:
-    """Decode one block of a body that passed its checksum; no payload is copied."""
+    """Decode one block of a body that passed its checksum; no payload is copied.
+
+    Those that are compressed stay so until `RecordBlock.decompressed`.
+    """
     view = _View(body[header.at : header.at + header.size])
     if header.kind == STATE:
         return _decode_state(view, header)
@@ -268,11 +291,25 @@ def _decode_records(view: _View, header: BlockHeader, queue: str) -> RecordBlock
                 columns[bit] = view.take("B", count)
             else:
                 columns[bit] = view.take_bytes(count)
-    payload = view.rest(offsets[-1])
-    if offsets[0] != 0 or offsets[-1] > len(payload):
+    algorithm, stored = 0, offsets[-1]
+    if header.detail & COMPRESSED:
+        algorithm, stored = view.take("I", 2)
+        if not algorithm:
+            raise DamageError(header.at, "payloads are compressed by nothing")
+    payload = view.rest(stored)
+    if offsets[0] != 0 or offsets[-1] < 0:
         raise DamageError(header.at, "end offsets do not fit the payload")
     return RecordBlock(
-        queue, header.kind, header.first, count, header.time, offsets, payload, differences, columns
+        queue,
+        header.kind,
+        header.first,
+        count,
+        header.time,
+        offsets,
+        payload,
+        differences,
+        columns,
+        algorithm,
     )
 
 

@@ -282,6 +282,11 @@ class _Segments:
             )
             report.damage += self._damage[number]
             report.warnings += self._warnings[number]
+            if found.unread_count:
+                report.warnings.append(
+                    f"{segment_name(number)}: {found.unread_count} records are compressed in a way "
+                    f"that this machine cannot read; their checksums are sound"
+                )
         for number in sorted(self.missing):
             report.damage.append(Damage(segment_name(number), 0, 0, "the segment is missing"))
         for number in sorted(self.reclaimed):

@@ -16,9 +16,11 @@ import msgspec
 from store.blocks import COUNTERS, MOVED, RECORDS, TAKEN, Column, RecordBlock, records_weight
 from store.checkpoint import UnloggedEntry
 from store.checksum import Buffer
+from store.compression import Compression
 from store.effects import Effect, Lease, Move, Put, Remove, States, apply
 from store.encoding import (
     block_bytes,
+    compressed,
     encode_block,
     encode_leases,
     encode_records,
@@ -59,6 +61,7 @@ class Draft:
     """One commit in the making."""
 
     __slots__ = (
+        "_compressible",
         "_effects",
         "_repeats",
         "_state",
@@ -97,6 +100,7 @@ class Draft:
         self.plans: dict[str, Plan] = {}
         self._effects: list[Effect] = []
         self._repeats: Sequence[Repeat] = ()
+        self._compressible: list[tuple[int, int, int, Compression]] = []
 
     def put(
         self,
@@ -158,6 +162,9 @@ class Draft:
             check_payloads(payloads)
             raise unencodable(error) from None
         self._add(parts)
+        if queue.compression is not None:
+            payload_parts = 1 if item_bytes is None else count
+            self._compress_later(len(parts), payload_parts, queue.compression)
         self._note_put(plan, first, count, payload_bytes, time, last_time)
         return first
 
@@ -176,7 +183,10 @@ class Draft:
         anew = msgspec.structs.replace(
             block, kind=RECORDS, first=first, time=time, time_differences=None, columns=columns
         )
-        self._add(encode_block(anew, queue=plan.index))
+        parts = encode_block(anew, queue=plan.index)
+        self._add(parts)
+        if queue.compression is not None:
+            self._compress_later(len(parts), 1, queue.compression)
         payload_bytes = int(block.offsets[-1] - block.offsets[0])
         self._note_put(plan, first, block.count, payload_bytes, time, time)
         return first
@@ -340,6 +350,8 @@ class Draft:
             check_payloads(payloads)
             raise unencodable(error) from None
         self._add(parts)
+        if queue.compression is not None:
+            self._compress_later(len(parts), 1, queue.compression)
         self.holds_records = True
         weights = [records_weight(len(payload), 1) for payload in payloads]
         self._effects.append(Move(queue, counters, weights, times[0]))
@@ -474,6 +486,28 @@ class Draft:
             assert plan.queue.genesis.floor == plan.genesis.floor
             assert plan.queue.genesis.next_counter == plan.genesis.next_counter
             state.set_genesis(plan.queue, plan.genesis, segment)
+
+    def _compress_later(
+        self, part_count: int, payload_parts: int, compression: Compression
+    ) -> None:
+        """The block that was just added may be compressed when the draft is committed."""
+        start = len(self.parts) - part_count
+        self._compressible.append((start, part_count, payload_parts, compression))
+
+    def compress(self) -> None:
+        """Compress what is to be, where that saves enough.
+
+        Whoever gathers a draft may be a loop that must not be held up; the one who writes it may
+        take the time. Sizes that were promised before stay upper bounds.
+        """
+        later, self._compressible = self._compressible, []
+        # From the end: what stands in front keeps its place.
+        for start, part_count, payload_parts, compression in reversed(later):
+            parts = self.parts[start : start + part_count]
+            smaller = compressed(parts, payload_parts, compression)
+            if smaller is not None:
+                self.body_bytes -= block_bytes(parts) - block_bytes(smaller)
+                self.parts[start : start + part_count] = smaller
 
     def _needs_space(self) -> None:
         self.only_drains = self.only_removes = False

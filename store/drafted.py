@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 def commit(log: Log, draft: Draft, *, sync: bool) -> None:
     """Write the draft as one frame, or as a checkpoint. Errors are those of `Log.commit`."""
     draft.check_current(log.state)
+    draft.compress()
     if not sync:
         sync = _cover_counters(log, draft)
     if log.state.unlogged:

@@ -15,6 +15,7 @@ from typing import Final
 
 from store.blocks import (
     BLOCK_HEADER_BYTES,
+    COMPRESSED,
     HEADER,
     LEASES,
     NO_QUEUE,
@@ -27,12 +28,14 @@ from store.blocks import (
     RecordBlock,
 )
 from store.checksum import Buffer
+from store.compression import Compression, compress
 from store.errors import ItemTooLarge
 from store.frames import BODY_BYTES_MAX
 
 _I32_MAX: Final = 2**31 - 1
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
+_COMPRESSION = struct.Struct("<II")
 _PADS: Final = tuple(bytes(-n % 8) for n in range(8))
 
 
@@ -92,8 +95,10 @@ def encode_records(
 def encode_block(block: RecordBlock, *, queue: int) -> list[Buffer]:
     """A decoded block, or a slice of one, as parts again; payloads and columns are not copied.
 
-    A whole block gives the bytes that it was decoded from, but for its queue index.
+    A whole block gives the bytes that it was decoded from, but for its queue index, unless these
+    were compressed. The payloads are the last part but one.
     """
+    assert not block.algorithm, "decompress it first"
     offsets = block.offsets
     start, end = offsets[0], offsets[-1]
     if start:
@@ -118,6 +123,24 @@ def encode_block(block: RecordBlock, *, queue: int) -> list[Buffer]:
         block.kind, width, queue, detail, block.count, size, block.first, block.time
     )
     return parts
+
+
+def compressed(
+    parts: list[Buffer], payload_parts: int, compression: Compression
+) -> list[Buffer] | None:
+    """An encoded block of records with its payloads compressed; None if that is not worth it.
+
+    `payload_parts` of its parts are payloads; behind them is only what fills up the last bytes.
+    """
+    columns, payloads = parts[1 : -payload_parts - 1], parts[-payload_parts - 1 : -1]
+    data = compress(payloads[0] if payload_parts == 1 else b"".join(payloads), compression)
+    if data is None:
+        return None
+    columns += [_COMPRESSION.pack(compression.algorithm, len(data)), data, _PADS[len(data) % 8]]
+    size = BLOCK_HEADER_BYTES + sum(map(len, columns))
+    kind, width, queue, detail, count, _, first, time = HEADER.unpack(parts[0])
+    header = HEADER.pack(kind, width, queue, detail | COMPRESSED, count, size, first, time)
+    return [header, *columns]
 
 
 def _add_view(parts: list[Buffer], column: memoryview) -> None:

@@ -16,6 +16,7 @@ from store.appending import Appending
 from store.blocks import RecordBlock, records_weight
 from store.checkpoints import Checkpoints
 from store.checksum import Buffer
+from store.compression import Compression
 from store.directory import Directory
 from store.draft import Draft
 from store.errors import AccessError, DiskFull, DurabilityError, FifoqError, Quarantine
@@ -111,6 +112,15 @@ class Log(Appending):
         queue = self._queue(name)
         queue.retained, queue.retention = retained, limits
         upkeep.look_over(self, queue)
+
+    def compress(self, name: str, compression: Compression | None) -> None:
+        """Compress blocks of the queue from now on, where that saves enough; None: no more.
+
+        It is not kept: say it again after opening. Whoever reads what is compressed needs nothing
+        but the algorithm.
+        """
+        self.require_turn()
+        self._queue(name).compress_by(compression)
 
     def hold(self, name: str, first: int | None) -> None:
         """Keep the queue's removed records from counter `first` on, until it is said otherwise.

@@ -14,8 +14,8 @@ from typing import Final
 from store.blocks import MOVED, RecordBlock, StateBlock
 from store.errors import CorruptionError, DamageError
 from store.index import QueueIndex, SegmentIndex
-from store.replay import frame_blocks
-from store.segment import SegmentClosed, SegmentFile, segment_name
+from store.replay import frame_blocks, readable
+from store.segment import Frame, SegmentClosed, SegmentFile, segment_name
 from store.state import QueueState, Span, State
 
 SEEK_BYTES_MIN: Final = 64 << 10
@@ -160,7 +160,7 @@ class Lookup:
                         if block.first > last:
                             return
                         if block.last >= first:
-                            yield _within(block, first, last)
+                            yield _within(readable(frame, block), first, last)
                             if block.last >= last:
                                 return
                     ahead = entries.next_offset(frame.offset)
@@ -175,7 +175,7 @@ class Lookup:
     def _moved_blocks(
         self, queue: QueueState, span: Span, first: int, last: int, damage: list[DamageError]
     ) -> Iterator[RecordBlock]:
-        pieces: dict[int, RecordBlock] = {}
+        pieces: dict[int, tuple[Frame, RecordBlock, int]] = {}
         with self._damage_in(span.segment):
             file, entries = self._entries(queue, span)
             length = self._state.segments[span.segment].length
@@ -188,8 +188,15 @@ class Lookup:
                         # A record moved twice into one segment: the newest copy counts.
                         for i, counter in enumerate(block.counters()):
                             if first <= counter <= last:
-                                pieces[counter] = block.slice(i, i + 1)
-        yield from (pieces[counter] for counter in sorted(pieces))
+                                pieces[counter] = frame, block, i
+        whole = found = None
+        for counter in sorted(pieces):
+            frame, block, i = pieces[counter]
+            if block is not whole or found is None:
+                # One at a time: what they decompress to may be more than memory has.
+                with self._damage_in(span.segment):
+                    whole, found = block, readable(frame, block)
+            yield found.slice(i, i + 1)
 
     @contextmanager
     def _damage_in(self, segment: int) -> Iterator[None]:

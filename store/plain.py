@@ -2,7 +2,7 @@
 
 Nearly every commit under load is this one thing, and a draft is made for all the others. What is
 written and what the state becomes is the same, byte for byte. Whatever is out of the ordinary (a
-gap in the counters, a new segment, no room, removals to repeat) is left to a draft.
+gap in the counters, a new segment, no room, removals to repeat, compression) is left to a draft.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from store.errors import ItemTooLarge, StaleDraft
 from store.frames import BODY_BYTES_MAX, encode_frame, frame_bytes
 from store.genesis import GENESIS_BYTES_MAX, Genesis, encode_genesis
 from store.given import UNENCODABLE, clamped_runs
-from store.keys import COUNTER_MAX
 from store.packing import put_growth
 from store.plan import resize
 from store.state import QueueState
@@ -67,7 +66,7 @@ def prepare(
     last = first + count - 1
     if (
         first != genesis.next_counter
-        or not genesis.next_counter <= last <= COUNTER_MAX
+        or not genesis.next_counter <= last <= queue.plain_upto
         or not (sync or last <= queue.reserved_durable)
         or type(payloads) is not list
         or state.unlogged

@@ -76,7 +76,7 @@ def _apply_records(
     else:
         if block.first < queue.genesis.next_counter:
             raise DamageError(header.at, f"counter {block.first} of {block.queue!r} comes again")
-        weight = records_weight(len(block.payload), block.count)
+        weight = records_weight(block.offsets[-1], block.count)
         state.put(queue, segment, block.first, block.count, weight, block.last_time)
     if index is not None:
         index.note(block.queue, header.kind, block.first, last, block.time, offset)
@@ -112,6 +112,8 @@ def _apply_genesis(state: State, segment: int, entry: Genesis) -> None:
 def frame_blocks(frame: Frame, queue: str | None = None) -> list[tuple[int, Block]]:
     """Blocks of a frame with their kinds; only those of one queue if it is named.
 
+    Payloads that are compressed stay so: `readable` is for those who want them.
+
     DamageError, with the frame's place, if they do not decode.
     """
     header, body = frame.header, frame.body
@@ -129,6 +131,15 @@ def frame_blocks(frame: Frame, queue: str | None = None) -> list[tuple[int, Bloc
         ]
     except DamageError as error:
         raise DamageError(frame.offset, f"frame {header.sequence}: {error.reason}") from None
+
+
+def readable(frame: Frame, block: RecordBlock) -> RecordBlock:
+    """A frame's block with its payloads decompressed; DamageError with the frame's place."""
+    try:
+        return block.decompressed()
+    except DamageError as error:
+        sequence = frame.header.sequence
+        raise DamageError(frame.offset, f"frame {sequence}: {error.reason}") from None
 
 
 def extend_index(index: SegmentIndex, frame: Frame) -> None:

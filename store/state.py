@@ -24,7 +24,9 @@ from store.checkpoint import (
     StateEntry,
     UnloggedEntry,
 )
+from store.compression import Compression
 from store.genesis import Genesis, GenesisView
+from store.keys import COUNTER_MAX
 from store.options import Retention
 from store.packing import json_bytes_max, pack
 from store.ranges import RangeSet
@@ -45,12 +47,14 @@ class QueueState:
 
     __slots__ = (
         "attempts",
+        "compression",
         "configuration",
         "configuration_segment",
         "genesis",
         "genesis_segment",
         "held",
         "name",
+        "plain_upto",
         "removed",
         "reserved_durable",
         "retained",
@@ -73,6 +77,14 @@ class QueueState:
         """The limits of that, if they are not those of the options."""
         self.held = 0
         """Removed records from this counter on are kept for consumers; 0 if none are."""
+        self.compression: Compression | None = None
+        self.plain_upto = COUNTER_MAX
+        """Counters that a commit without a draft may reach: none where records are compressed."""
+
+    def compress_by(self, compression: Compression | None) -> None:
+        """Compress the blocks that are written from now on, or no longer."""
+        self.compression = compression
+        self.plain_upto = COUNTER_MAX if compression is None else 0
 
     def is_live(self, counter: int) -> bool:
         genesis = self.genesis

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from store.blocks import RecordBlock
+from store.compression import readable as can_read
 from store.errors import DamageError, FormatError
 from store.frames import SEGMENT_HEADER_BYTES
 from store.ranges import RangeSet
-from store.replay import frame_blocks
+from store.replay import frame_blocks, readable
 from store.segment import Frame, SegmentFile
 
 
@@ -23,6 +24,8 @@ class Survey:
         self.end = end
         self.frame_count = 0
         self.record_count = 0
+        self.unread_count = 0
+        """Of these, what this machine cannot decompress: their checksums alone were looked at."""
         self.first_sequence: int | None = None
         self.last_sequence = 0
         self.last_checksum = 0
@@ -35,8 +38,15 @@ class Survey:
 
     def note(self, frame: Frame) -> None:
         header = frame.header
-        for _, block in frame_blocks(frame):
+        blocks = [block for _, block in frame_blocks(frame)]
+        for block in blocks:
+            # All of them first: a frame is intact, or nothing of it is.
+            if isinstance(block, RecordBlock) and can_read(block.algorithm):
+                readable(frame, block)
+        for block in blocks:
             if isinstance(block, RecordBlock):
+                if block.algorithm and not can_read(block.algorithm):
+                    self.unread_count += block.count
                 self.record_count += block.count
                 seen = self.seen.setdefault(block.queue, RangeSet())
                 if block.last - block.first < block.count:

@@ -16,7 +16,7 @@ from store.checkpoint import Checkpoint, encode_checkpoint, removed_bytes
 from store.checksum import CRC32C
 from store.directory import PASSING_ERRNOS, SPACE_ERRNOS
 from store.draft import Draft
-from store.errors import AccessError, CorruptionError, DiskFull, FifoqError
+from store.errors import AccessError, CorruptionError, DiskFull, FifoqError, FormatError
 from store.frames import SEGMENT_HEADER_BYTES, SegmentHeader
 from store.growth import QUEUE_HELD, STATE_HELD
 from store.segment import index_name, segment_name
@@ -329,8 +329,8 @@ def compact(log: Log, max_bytes: int) -> bool:
             log.commit_frame(draft, sync=False)
         else:
             _carry_meta(log, number)
-    except CorruptionError:
-        # The others must not wait for it.
+    except (CorruptionError, FormatError):
+        # The others must not wait for it. The latter: compressed, and not to be read here.
         log.spoiled.add(number)
         raise
     return _sparsest(log) is not None

@@ -21,6 +21,7 @@ ELSEWHERE = {
 }
 HERE = {
     "asgi_backpressure",
+    "compress",
     "durability",
     "fan_out",
     "partitioned_topic",
@@ -109,6 +110,14 @@ def test_the_poller_sees_both_queues_move_and_never_a_size_above_the_high_water_
         assert all(size == put - taken for size, _, put, taken in looks)
         assert all(size <= most for size, most, _, _ in looks)
     assert seen["orders"][-1][3] > seen["orders"][0][3]
+
+
+def test_a_queue_that_compresses_needs_a_part_of_the_disk(tmp_path: Path) -> None:
+    assert printed_by("compress", tmp_path) == [
+        "406890 bytes were put",
+        "on disk less than a quarter: True",
+        """b'{"event":"page_view","user":0,"ms":0}' zlib""",
+    ]
 
 
 def test_the_program_for_asyncio_queue_does_the_same_with_both_queues(tmp_path: Path) -> None:

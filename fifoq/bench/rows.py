@@ -5,7 +5,17 @@ Rows of the design whose feature is not built yet are not listed.
 
 from __future__ import annotations
 
-from fifoq.bench import actor, backlog, durable, importing, memory, resources, spark, staging
+from fifoq.bench import (
+    actor,
+    backlog,
+    compressing,
+    durable,
+    importing,
+    memory,
+    resources,
+    spark,
+    staging,
+)
 from fifoq.bench.measure import Group, on_loop
 
 GROUPS = (
@@ -24,6 +34,7 @@ GROUPS = (
     Group("staging-put", on_loop(staging.staging_put)),
     Group("actor-tell", on_loop(actor.actor_tell)),
     Group("disk-bytes", on_loop(resources.disk_bytes)),
+    Group("compression", on_loop(compressing.compression)),
     Group("open-backlog", backlog.open_backlog),
     Group("idle", on_loop(resources.idle)),
     Group("import", importing.import_time),

@@ -284,7 +284,7 @@ def decode_blocks(queue: str, header: Header, body: memoryview) -> Iterable[Reco
             block = _decode_block(body, block_header, [queue])
             if not isinstance(block, RecordBlock) or block.kind not in (RECORDS, MOVED):
                 raise ProtocolError(f"a block of kind {block_header.kind} is none of records")
-            yield block
+            yield block.decompressed()
     except (DamageError, FormatError) as error:
         raise ProtocolError(f"a page of queue {queue!r} does not decode: {error}") from None
 

@@ -21,7 +21,7 @@ from store.frames import SEGMENT_HEADER_BYTES
 from store.genesis import check_name
 from store.index import QueueIndex
 from store.osfiles import OsFiles
-from store.replay import frame_blocks
+from store.replay import frame_blocks, readable
 
 
 class LocalAccess:
@@ -147,7 +147,7 @@ class LocalAccess:
                     if block.first > piece.last:
                         return
                     if block.last >= piece.first:
-                        yield _within(block, piece)
+                        yield _within(readable(frame, block), piece)
         finally:
             file.close()
 

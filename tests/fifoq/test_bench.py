@@ -64,6 +64,12 @@ ROWS = {
     "staging-put": ["staging buffer: put, memory", "  put_many of 100, sync"],
     "actor-tell": ["actor tell → handled, in memory", "  of pykka"],
     "disk-bytes": ["disk bytes per payload byte, put_many"],
+    "compression": [
+        "compression, zlib: bytes on disk",
+        "  put_many of 100 from 8 tasks, os",
+        "compression, zstd: bytes on disk",
+        "  put_many of 100 from 8 tasks, os",
+    ],
     "open-backlog": [
         "open, backlog of 2,000",
         "  more memory, first take included",

@@ -6,6 +6,8 @@ writes the same bytes.
 
 - `closed`: every kind of block and column, three segments, closed.
 - `crashed`: never closed. Behind the last commit lies half of another frame.
+- `compressed`: blocks compressed in each way, some of them moved. Other builds of zlib and zstd may
+  write other bytes for the same, so only what is in it is compared.
 
 Each comes with `<name>.json`, what a reader must find in it. `v1_earlier` holds a store that an
 earlier writer of the same format made; it is only opened, never made again.
@@ -29,8 +31,10 @@ from store.blocks import (
     HEADERS,
     ORDERING_KEY,
     PRIORITY,
+    Column,
     records_weight,
 )
+from store.compression import compression_of
 from store.frames import FORMAT_VERSION
 from store.log import Log
 from store.osfiles import OsFiles
@@ -56,6 +60,7 @@ def make(where: Path) -> None:
         _third_segment(log, clock)
         _write(where / "closed.json", contents(log))
     _make_crashed(where)
+    _make_compressed(where)
 
 
 def _first_segment(log: Log, clock: ManualClock) -> None:
@@ -135,6 +140,29 @@ def _make_crashed(where: Path) -> None:
     data = segment.read_bytes()
     half = end + frame_bytes // 2
     segment.write_bytes(data[:half] + bytes(len(data) - half))
+
+
+def _make_compressed(where: Path) -> None:
+    """One queue that compresses, one that no longer does, and a segment whose rest was moved."""
+    clock = ManualClock(seed=3)
+    alike = [b'{"event":"page_view","user":%d}' % (number % 7) for number in range(40)]
+    with open_log(str(where / "compressed"), files=OsFiles(), clock=clock, options=OPTIONS) as log:
+        for queue, name in (("orders", "zlib"), ("jobs", "zstd")):
+            log.compress(queue, compression_of(name))
+            log.put(queue, alike)
+            columns: dict[int, Column] = {HEADERS: [b"h"] * 40}
+            draft = log.draft()
+            draft.put(log.queue(queue), alike[::-1], columns=columns)
+            log.commit(draft)
+        log.compress("orders", None)
+        log.put("orders", alike)
+        log.rotate()
+        for queue in ("orders", "jobs"):
+            log.take(queue, 50)
+        while log.compact():
+            pass
+        log.put("orders", [b"small"])
+        _write(where / "compressed.json", contents(log))
 
 
 def contents(log: Log) -> dict[str, object]:

@@ -130,9 +130,11 @@ def test_a_batch_closes_at_so_many_rows_or_bytes(monkeypatch: pytest.MonkeyPatch
     assert [batch.num_rows for batch in all_columns().of(many())] == [40, 40, 20]
 
 
-def test_no_python_object_is_made_for_a_record(tmp_path: Path) -> None:
+@pytest.mark.parametrize("compression", [None, "zlib", "zstd"])
+def test_no_python_object_is_made_for_a_record(tmp_path: Path, compression: str | None) -> None:
     """What is allocated while reading 20,000 records in 20 blocks, the batches being kept."""
-    fill(tmp_path / "store", numbered(20_000), batch=1000, segment_bytes=64 << 20)
+    options = {"segment_bytes": 64 << 20, "compression": compression}
+    fill(tmp_path / "store", numbered(20_000), batch=1000, **options)
     access = LocalAccess(str(tmp_path / "store"))
     pieces = access.pieces("main", 1, 20_000, piece_bytes=1 << 30)
     makes = all_columns(False)
@@ -141,5 +143,6 @@ def test_no_python_object_is_made_for_a_record(tmp_path: Path) -> None:
         found = [batch for piece in pieces for batch in makes.of(access.read("main", piece))]
         more = sys.getallocatedblocks() - before
         assert sum(batch.num_rows for batch in found) == 20_000
+    assert [data for batch in found for data in batch["data"].to_pylist()] == numbered(20_000)
     access.close()
     assert more < 1000

@@ -40,7 +40,8 @@ def taken_apart(batch: pa.RecordBatch) -> list[tuple[bytes, dict[str, str]]]:
     rows=st.lists(
         st.tuples(
             st.binary(max_size=40),
-            st.none() | st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2),
+            st.none()
+            | st.dictionaries(st.text(min_size=1, max_size=3), st.text(max_size=3), max_size=2),
         ),
         max_size=30,
     ),

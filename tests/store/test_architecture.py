@@ -101,6 +101,7 @@ def test_actors_touch_no_files_and_take_time_from_the_loop(name: str, tree: ast.
 FORMAT = (
     "keys",
     "checksum",
+    "compression",
     "frames",
     "blocks",
     "encoding",

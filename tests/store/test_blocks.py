@@ -251,8 +251,8 @@ def test_kinds_and_columns_of_a_newer_version_are_refused_as_such() -> None:
     for kind in (0, 6, 255):
         with pytest.raises(FormatError, match=f"block kind {kind} is from a newer version"):
             decoded(patched(RECORDS_BODY, 0, "B", kind))
-    with pytest.raises(FormatError, match="record columns 0x80 are from a newer version"):
-        decoded(patched(RECORDS_BODY, 4, "I", 128))
+    with pytest.raises(FormatError, match="record columns 0x100 are from a newer version"):
+        decoded(patched(RECORDS_BODY, 4, "I", 256))
 
 
 def test_a_big_endian_machine_is_refused_at_import(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+import zlib
 from array import array
 from importlib import import_module
 from itertools import pairwise
@@ -16,7 +17,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from store import blocks, checkpoint, checksum, encoding, frames, genesis, index, keys, segment
+from store import (
+    blocks,
+    checkpoint,
+    checksum,
+    compression,
+    encoding,
+    frames,
+    genesis,
+    index,
+    keys,
+    segment,
+)
 from store.checksum import Buffer, check_function, place_seed, segment_seed
 
 ROOT = Path(__file__).parents[2]
@@ -308,6 +320,27 @@ def test_columns_of_records_lie_as_the_page_says(step: int) -> None:
         assert reader.at == len(data)
 
 
+def test_compressed_payloads_lie_as_the_page_says() -> None:
+    payloads = [b"one and the same " * 40] * 3
+    parts, size = encoding.encode_records(payloads, queue=0, first=5, time=1000)
+    smaller = encoding.compressed(parts, 1, compression.Compression(compression.ZLIB, 6))
+    assert smaller is not None
+    data = b"".join(smaller)
+    (row,) = [row for row in table("<!-- columns: records -->") if row[0] == "`COMPRESSED`"]
+    _, kind, entries, condition = row
+    assert condition == f"bit {blocks.COMPRESSED}"
+    assert struct.unpack_from("<I", data, 4) == (blocks.COMPRESSED,)
+    reader = ColumnReader(data)
+    assert reader.numbers("i32", 4)[-1] == size
+    algorithm, stored = reader.numbers(kind, int(entries))
+    (found,) = reader.values([0, stored])
+    assert named_values("| value | algorithm | what it is |")["ZLIB"] == algorithm
+    assert zlib.decompress(found) == b"".join(payloads)
+    assert reader.at == len(data)
+    assert f"at most\n{compression.DECOMPRESSED_BYTES_MAX:,} bytes" in PAGE
+    assert f"a window of at most {(1 << compression.WINDOW_LOG_MAX) >> 20} MiB" in PAGE
+
+
 def test_columns_of_the_other_kinds_lie_as_the_page_says() -> None:
     removed = encoding.encode_removed([(1, 2, 40), (4, 4, 20)], queue=0, time=1, reason=1)
     leases = encoding.encode_leases([3, 5, 8], [1, 2, 1], queue=0, deadline=9)
@@ -350,6 +383,9 @@ def test_values_of_kinds_reasons_flags_and_algorithms_are_those_of_the_code() ->
     assert flags == {"FLAG_SEAL": frames.FLAG_SEAL}
     algorithms = named_values("| value | algorithm |")
     assert algorithms == {"CRC32C": checksum.CRC32C, "CRC32": checksum.CRC32}
+    compressions = named_values("| value | algorithm | what it is |")
+    assert compressions == {"ZLIB": compression.ZLIB, "ZSTD": compression.ZSTD}
+    assert set(compressions.values()) == set(compression.ALGORITHMS.values())
 
 
 def test_the_optional_columns_are_all_there_are() -> None:

@@ -40,7 +40,8 @@ from store.checkpoint import (
     encode_checkpoint,
 )
 from store.checksum import CRC32C, Buffer, check_function, place_seed, segment_seed
-from store.encoding import encode_leases, encode_records, encode_removed, encode_state
+from store.compression import ZLIB, Compression
+from store.encoding import compressed, encode_leases, encode_records, encode_removed, encode_state
 from store.errors import DamageError, FormatError
 from store.frames import (
     FRAME_HEADER_BYTES,
@@ -113,6 +114,7 @@ def use_body(body: memoryview, block_count: int, genesis_bytes: int) -> None:
     for header in block_headers(body, block_count, genesis_bytes):
         block = decode_block(body, header, names)
         if isinstance(block, RecordBlock):
+            block = block.decompressed()
             assert len(block.payloads()) == block.count
             assert len(block.keys()) == block.count
             part = block.slice(block.count // 2, block.count)
@@ -208,6 +210,12 @@ BLOCKS: list[list[Buffer]] = [
     encode_records([b"z"], queue=0, first=9, time=5, columns={HEADERS: [b"h"], DEDUP_ID: [b"id"]})[
         0
     ],
+    compressed(
+        encode_records([b"again and again " * 99], queue=0, first=10, time=5)[0],
+        1,
+        Compression(ZLIB, 9),
+    )
+    or [],
     encode_removed([(1, 2, 40), (4, 4, 20)], queue=0, time=1, reason=ACKED),
     encode_leases([3, 4, 5], [1, 2, 3], queue=0, deadline=99),
     encode_state([("name", b"value"), ("gone", None)], time=1),
@@ -276,7 +284,7 @@ TARGETS: dict[str, tuple[Callable[[bytes], None], list[bytes]]] = {
     ),
     "blocks": (
         use_blocks,
-        [b"\6" + b"".join(PLAIN_BLOCKS), *(b"\1" + block for block in PLAIN_BLOCKS)],
+        [b"\7" + b"".join(PLAIN_BLOCKS), *(b"\1" + block for block in PLAIN_BLOCKS)],
     ),
     "genesis": (use_genesis, [GENESIS, encode_genesis([])]),
     "frame": (use_frame, FRAMES),

