@@ -61,7 +61,7 @@ class AsyncioQueue(Generic[T]):
     def qsize(self) -> int:
         """How many records are ready to be got."""
         queue = self._queue
-        return 0 if queue._shutdown == AT_ONCE else len(queue) - queue.leasing.count
+        return 0 if queue._shutdown == AT_ONCE else queue.ready_count
 
     def empty(self) -> bool:
         return not self.qsize()

@@ -10,6 +10,9 @@ import time
 import traceback
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import msgspec
+
+from fifoq.attributes import NONE
 from fifoq.codec import decode_headers, encode_own_headers
 from fifoq.joint import Joint
 from fifoq.options import OS, QueueOptions
@@ -87,7 +90,11 @@ def bury(
         queue.name, record, cause, time.time_ns(), attempts=attempts, reason=reason, error=error
     )
     configuration = queue.codec.configuration(_DEFAULTS) if queue.codec.schema else None
-    joint.put(queue.name + SUFFIX, record.payload, headers, configuration)
+    # What says when it may be handed out has had its effect.
+    attributes = msgspec.structs.replace(
+        record.attributes or NONE, headers=headers, deliver_at=0, expires_at=0, dedup_id=b""
+    )
+    joint.put(queue.name + SUFFIX, record.payload, attributes, configuration)
     joint.remove(queue, record, DEAD_LETTERED)
 
 
@@ -182,7 +189,7 @@ class Burials:
         self.count += 1
         leasing = self._queue.leasing
         leasing.leaving.discard(record.counter)
-        leasing.forget(record.counter)
+        self._queue.gone(record)
 
     def _later(self, joint: Joint) -> None:
         # It stays in the queue on disk, attempts counted: a crash only puts this off as well.

@@ -36,6 +36,8 @@ class Kept(msgspec.Struct, omit_defaults=True):
     options: dict[str, Any] = {}
     schema: str | None = None
     shape: list[Any] | None = None
+    aside: bool = False
+    """Whether records may wait for a time, which whoever opens the queue has to look for."""
 
 
 NOTHING_KEPT: Final = msgspec.json.encode(Kept())
@@ -47,7 +49,7 @@ _DEFAULTS: Final = QueueOptions()
 class Codec(Generic[T]):
     """Encodes and decodes the items of one queue."""
 
-    __slots__ = ("_decode", "_encode", "_name", "_type", "schema", "shape", "typed")
+    __slots__ = ("_decode", "_encode", "_name", "_type", "aside", "schema", "shape", "typed")
 
     def __init__(self, type: type[T] | None, kept: Kept, name: str, *, empty: bool = False) -> None:
         """`empty` says that the queue holds nothing that could be of another type."""
@@ -55,6 +57,7 @@ class Codec(Generic[T]):
         self._type = type
         self._name = name
         self.schema, self.shape = kept.schema, kept.shape
+        self.aside = kept.aside
         if self.typed:
             self.shape = schema_shape(type)
             self.schema = _hash(self.shape)
@@ -117,7 +120,7 @@ class Codec(Generic[T]):
             if name != "durability"
             and (value := getattr(options, name)) != getattr(_DEFAULTS, name)
         }
-        return msgspec.json.encode(Kept(given, self.schema, self.shape))
+        return msgspec.json.encode(Kept(given, self.schema, self.shape, self.aside))
 
 
 def read_kept(configuration: bytes | None) -> Kept:

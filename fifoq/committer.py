@@ -563,7 +563,14 @@ def _needs_tail(waiter: Waiter) -> bool:
 
 def _removes(line: Line) -> bool:
     return bool(
-        line.removed or line.claims or line.acked or line.dropped or line.leases or line.restored
+        line.removed
+        or line.claims
+        or line.acked
+        or line.dropped
+        or line.expired
+        or line.purged
+        or line.leases
+        or line.restored
     )
 
 

@@ -43,7 +43,7 @@ class CursorLeases(Leases[T]):
         attempt = self._attempts.get(counter, 0) + 1
         deadline = self._committer.loop.time() + self.term(seconds)
         delivery = self.held[counter] = Delivery(
-            self, counter, record.time, record.payload, item, attempt, deadline, record.headers
+            self, counter, record.time, record.payload, item, attempt, deadline, record.attributes
         )
         self._join(counter)
         self._watch(deadline)
@@ -71,7 +71,10 @@ class CursorLeases(Leases[T]):
             f"neither rejected nor settled in a transaction. Nothing was changed. Ack it."
         )
 
-    def _release(self, delivery: Delivery[T], error: BaseException | None = None) -> None:
+    def _release(
+        self, delivery: Delivery[T], error: BaseException | None = None, delay: float = 0.0
+    ) -> None:
+        """Back at once: a cursor goes in order, and has no place where a record could wait."""
         self._leave(delivery)
         self._attempts[delivery._counter] = delivery.attempt
         self._reading.give_back(delivery._counter)

@@ -7,15 +7,17 @@ loop afterwards.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Collection, Sequence, Set
 from contextlib import suppress
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from fifoq.attributes import Attributes, attributes_in, columns_between, columns_of
 from fifoq.line import Line
-from fifoq.runs import Batch, Claim, Run, coarse_times, part_of, time_runs
+from fifoq.runs import Batch, Claim, Removals, Run, coarse_times, part_of, time_runs
 from store import (
     DiskFull,
     Draft,
@@ -26,15 +28,13 @@ from store import (
     Status,
     StoreFailed,
 )
-from store.blocks import ACKED, DROPPED, HEADERS, TAKEN, Column
+from store.blocks import ACKED, DROPPED, EXPIRED, PURGED, TAKEN, records_weight
 from store.plain import Marks, PlainPut
 from store.ranges import merged
 from store.state import QueueState
 
 if TYPE_CHECKING:
     from fifoq.committer import Committer
-
-Columns = dict[int, Column]
 
 READ_BYTES: Final = 1 << 20
 READ_RECORDS: Final = 16384
@@ -109,7 +109,9 @@ class Read:
         self._log = log
         self._line = line
         self._first, self._last = line.gap
-        self._headers: dict[int, bytes] = {}
+        self._attributes: dict[int, Attributes] = {}
+        self._expired: Removals = []
+        self._now = time.time_ns()
         self._runs: list[Run] = []
         self._upto = 0
 
@@ -128,19 +130,43 @@ class Read:
     def _add(self, block: RecordBlock) -> None:
         payloads, counters = block.payloads(), block.counters()
         times = block.times()
-        headers = block.columns.get(HEADERS)
-        if headers is not None:
-            assert isinstance(headers, list)
-            self._headers.update((c, h) for c, h in zip(counters, headers, strict=True) if h)
-        for start, stop in consecutive(counters):
+        skipped = self._skipped(block, counters) if block.columns else ()
+        for start, stop in consecutive(counters, skipped):
             first = counters[start]
             self._runs.append(
                 Run(first, payloads[start:stop], coarse_times(first, times[start:stop]))
             )
 
+    def _skipped(self, block: RecordBlock, counters: Sequence[int]) -> Set[int]:
+        """Note the attributes of a block; returns the indexes of records that are not for takers.
+
+        What has a time has been on the shelf since it was put, or since the queue was opened. What
+        is too old is gone without becoming an object.
+        """
+        attributes = dict(attributes_in(block))
+        skipped = set()
+        offsets = block.offsets
+        for index, counter in enumerate(counters):
+            of = attributes.get(counter)
+            if of is None:
+                continue
+            if of.deliver_at:
+                skipped.add(index)
+                del attributes[counter]
+            elif of.expires_at and of.expires_at <= self._now and self._line.drops_expired:
+                skipped.add(index)
+                del attributes[counter]
+                weight = records_weight(int(offsets[index + 1] - offsets[index]), 1)
+                self._expired.append((counter, counter, weight))
+        self._attributes.update(attributes)
+        return skipped
+
     def settle(self, committer: Committer, outcome: object, error: BaseException | None) -> None:
         if error is None:
-            self._line.headers.update(self._headers)
+            if self._attributes:
+                self._line.attributes_came(self._attributes)
+            if self._expired:
+                self._line.expire_unread(merged(self._expired))
             self._line.fill_gap(self._runs, self._upto)
             self._line.read_ended(None)
         elif self._log.status is Status.OPEN:
@@ -197,11 +223,14 @@ def as_ours(error: BaseException) -> FifoqError:
     return wrapped
 
 
-def consecutive(counters: object) -> list[tuple[int, int]]:
-    """Index ranges within which counters follow each other without a gap."""
+def consecutive(counters: Sequence[int], skipped: Collection[int] = ()) -> list[tuple[int, int]]:
+    """Index ranges within which counters follow each other without a gap, and none is skipped."""
+    if skipped:
+        kept = [index for index in range(len(counters)) if index not in skipped]
+        parts = consecutive([counters[index] for index in kept]) if kept else []
+        return [(kept[start], kept[stop - 1] + 1) for start, stop in parts]
     if isinstance(counters, range):
         return [(0, len(counters))]
-    assert isinstance(counters, list)
     cuts = [at + 1 for at, (a, b) in enumerate(pairwise(counters)) if b != a + 1]
     return list(pairwise([0, *cuts, len(counters)]))
 
@@ -247,16 +276,26 @@ def add_batch(draft: Draft, log: Log, line: Line, batch: Batch) -> bool:
             piece.payloads,
             first=piece.first,
             time_runs=time_runs(piece),
-            columns=_headers_of(batch, piece) if batch.headers else None,
+            columns=(
+                columns_between(batch.attributes, piece.first, piece.end)
+                if batch.attributes
+                else None
+            ),
             item_bytes=piece.item_bytes,
         )
     draft.set_states(list(batch.marks.values()), drains=not batch.runs)
     for record in batch.restored:
-        columns: Columns = {HEADERS: [record.headers]} if record.headers else {}
+        columns = columns_of([record.attributes]) if record.attributes else {}
         draft.move(queue, [record.counter], [record.time], [record.payload], columns)
     _add_leases(draft, queue, batch)
     delay = batch.delay_ns
-    for reason, ranges in ((TAKEN, batch.taken), (ACKED, batch.acked), (DROPPED, batch.dropped)):
+    for reason, ranges in (
+        (TAKEN, batch.taken),
+        (ACKED, batch.acked),
+        (DROPPED, batch.dropped),
+        (EXPIRED, batch.expired),
+        (PURGED, batch.purged),
+    ):
         if ranges:
             draft.remove(queue, merged(sorted(ranges)), reason=reason, delay_ns=delay)
             delay = 0
@@ -298,11 +337,6 @@ def pieces_of(run: Run) -> list[Run]:
         part_of(run, start, min(start + READ_RECORDS, run.end))
         for start in range(run.first, run.end, READ_RECORDS)
     ]
-
-
-def _headers_of(batch: Batch, run: Run) -> Columns | None:
-    headers = [batch.headers.get(counter, b"") for counter in range(run.first, run.end)]
-    return {HEADERS: headers} if any(headers) else None
 
 
 def _add_leases(draft: Draft, queue: QueueState, batch: Batch) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from fifoq.attributes import Attributes, size_of
 from fifoq.errors import QueueClosed
 from fifoq.line import Line
 from fifoq.options import OS
@@ -34,7 +35,7 @@ class Put(NamedTuple):
 
     name: str
     payload: bytes
-    headers: bytes | None
+    attributes: Attributes | None
     configuration: bytes | None
     """Kept with the queue if this makes it."""
 
@@ -76,15 +77,15 @@ class Joint(msgspec.Struct, eq=False):
         self,
         name: str,
         payload: bytes,
-        headers: bytes | None = None,
+        attributes: Attributes | None = None,
         configuration: bytes | None = None,
     ) -> None:
         """Put a record into a queue of the store, open or not.
 
         `configuration` is kept with a queue that comes to be by it.
         """
-        self.puts.append(Put(name, payload, headers, configuration))
-        self.size += len(payload) + len(headers or b"") + COLUMN_BYTES
+        self.puts.append(Put(name, payload, attributes, configuration))
+        self.size += len(payload) + size_of(attributes) + COLUMN_BYTES
 
     def remove(self, line: Line, record: Returned, reason: int) -> None:
         """Remove a record that the caller holds. The size of its line counts it until then."""
@@ -214,10 +215,10 @@ class Joints:
         joint.keys = []
         for put in joint.puts:
             line = self._line(put, log)
-            counter, moment = line.arrive(put.payload, put.headers, now)
+            counter, moment = line.arrive(put.payload, put.attributes, now)
             joint.keys.append(Key(counter, moment))
             joint.lines.append(line)
-            self._intake.waiting_bytes += len(put.headers or b"")
+            self._intake.waiting_bytes += size_of(put.attributes)
         for line, record, reason in joint.removals:
             line.depart(record, reason, now)
         if joint.entered is not None:

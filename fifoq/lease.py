@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import time
 from collections.abc import Generator
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 
+from fifoq.attributes import SECONDS_MAX, Attributes
 from fifoq.burying import Burials, burial, refuse_burial
 from fifoq.codec import decode_headers
 from fifoq.errors import StaleLease
@@ -28,6 +30,7 @@ T = TypeVar("T")
 
 SCAN_SECONDS_PER_LEASE: Final = 1e-6
 """Looking for ended leases is put off this long for each one that is out."""
+DOUBLINGS_MAX: Final = 64
 EXTENDED_SECONDS_MAX: Final = 12 * 3600
 """A lease in an `async with` is extended up to here; a handler that hangs gives its record back."""
 
@@ -65,7 +68,7 @@ class Delivery(msgspec.Struct, Generic[T], eq=False):
     item: T
     attempt: int
     deadline: float
-    _headers: bytes | None = None
+    _attributes: Attributes | None = None
     keeper: _Keeper | None = None
     state: str = "leased"
 
@@ -78,7 +81,7 @@ class Delivery(msgspec.Struct, Generic[T], eq=False):
 
     @property
     def headers(self) -> dict[str, str]:
-        return decode_headers(self._headers)
+        return decode_headers(self._attributes.headers if self._attributes else None)
 
     async def ack(self) -> bool:
         """The record is done for good; committed at the queue's durability on return.
@@ -96,12 +99,13 @@ class Delivery(msgspec.Struct, Generic[T], eq=False):
             return True
         return await leases.ack(self)
 
-    def nack(self) -> Done:
-        """Give the record back to its place, for another attempt, at once. StaleLease as for `ack`.
+    def nack(self, *, delay: float | None = None) -> Done:
+        """Give the record back to its place, for another attempt. StaleLease as for `ack`.
 
-        It may be awaited, as `ack` must be, but need not.
+        It waits there for `delay` seconds, or as long as the queue's `retry_backoff` says, unless
+        the store is opened anew before. It may be awaited, as `ack` must be, but need not.
         """
-        self._leases.nack(self)
+        self._leases.nack(self, delay=delay)
         return DONE
 
     async def reject(self, reason: str = "", *, error: BaseException | None = None) -> None:
@@ -121,7 +125,7 @@ class Delivery(msgspec.Struct, Generic[T], eq=False):
 
     def record(self) -> Returned:
         """The record as it goes back to its place."""
-        return Returned(self._counter, self._time, self._payload, self._headers)
+        return Returned(self._counter, self._time, self._payload, self._attributes)
 
 
 class _Keeper:
@@ -262,6 +266,7 @@ class Leases(Generic[T]):
             item = queue.decoded_head()
             record = queue.claim_head()
             queue.bias += 1
+            queue.key_out(record)
             counter = record.counter
             attempt = self._attempts.get(counter, 0) + 1 if self._attempts else 1
             if attempt == 1 or self.burials.allowed(attempt - 1):
@@ -280,7 +285,7 @@ class Leases(Generic[T]):
             await self._note_attempt(record)
         deadline = self._committer.loop.time() + self.term(seconds)
         delivery = self.held[counter] = Delivery(
-            self, counter, record.time, record.payload, item, attempt, deadline, record.headers
+            self, counter, record.time, record.payload, item, attempt, deadline, record.attributes
         )
         if in_memory:
             self._note_window()
@@ -294,7 +299,9 @@ class Leases(Generic[T]):
     def _open_window(self, deadline: float) -> None:
         """Let the next few leases of this turn pass without a look."""
         queue = self.queue
-        if queue.returned or queue.headers or self._attempts or not queue.fast or queue.codec.typed:
+        if queue.returned or queue.attributes or self._attempts:
+            return
+        if not queue.fast or queue.codec.typed:
             return
         # What was taken from the run is noted first: leases in the window pass over it.
         queue.close_run()
@@ -344,9 +351,9 @@ class Leases(Generic[T]):
         counter = delivery._counter
         del self.held[counter]
         delivery.state = "acked"
-        self._attempts.pop(counter, None)
         self.acked.append(delivery)
         queue.bias -= 1
+        self._gone(delivery)
         queue.bytes_went(len(delivery._payload))
         queue.touch()
         queue.records_went()
@@ -370,6 +377,15 @@ class Leases(Generic[T]):
             queue.touch()
             self._committer.wait(waiter, queue.level)
             await waiter.future
+
+    def attempts_of(self, counter: int) -> int:
+        """How often a record that is not leased was."""
+        return self._attempts.get(counter, 0)
+
+    def _gone(self, delivery: Delivery[T]) -> None:
+        self.forget(delivery._counter)
+        if self.queue.keys_out:
+            self.queue.key_in(delivery._counter, delivery._attributes)
 
     def forget(self, first: int, last: int = 0) -> None:
         """The record is gone: how often it was leased is of no interest any more.
@@ -411,8 +427,8 @@ class Leases(Generic[T]):
             counter = delivery._counter
             del self.held[counter]
             delivery.state = "removed"
-            self._attempts.pop(counter, None)
             queue.leases.pop(counter, None)
+            self._gone(delivery)
         queue.bias -= len(gone)
         return removals_of(gone)
 
@@ -437,7 +453,7 @@ class Leases(Generic[T]):
     def parted(self, delivery: Delivery[T], state: str) -> None:
         delivery.state = state
         self.leaving.discard(delivery._counter)
-        self.forget(delivery._counter)
+        self._gone(delivery)
 
     def take_back(self, delivery: Delivery[T]) -> None:
         self.leaving.discard(delivery._counter)
@@ -468,10 +484,25 @@ class Leases(Generic[T]):
         joint.done, joint.undone = done, lambda _: self.take_back(delivery)
         await self._committer.joints.commit(joint)
 
-    def nack(self, delivery: Delivery[T], error: BaseException | None = None) -> None:
+    def nack(
+        self,
+        delivery: Delivery[T],
+        error: BaseException | None = None,
+        delay: float | None = None,
+    ) -> None:
         self._require_held(delivery)
+        if delay is not None and not 0 <= delay <= SECONDS_MAX:
+            raise ValueError(f"delay={delay} is not 0 or more. Nothing was changed.")
         delivery.state = "nacked"
-        self._release(delivery, error)
+        pause = self._backoff(delivery.attempt) if delay is None else delay
+        self._release(delivery, error, pause)
+
+    def _backoff(self, attempt: int) -> float:
+        """How long a record waits after that many attempts: twice as long each time, about."""
+        options = self.queue.options
+        doubled = options.retry_backoff * 2.0 ** min(attempt - 1, DOUBLINGS_MAX)
+        # Records that failed together are not tried together.
+        return min(doubled, options.retry_backoff_max) * (0.5 + random.random() / 2)
 
     def extend(self, delivery: Delivery[T], seconds: float) -> None:
         self._require_held(delivery)
@@ -495,14 +526,20 @@ class Leases(Generic[T]):
                 f"({delivery.state}). Nothing was changed: {where}."
             )
 
-    def _release(self, delivery: Delivery[T], error: BaseException | None = None) -> None:
+    def _release(
+        self, delivery: Delivery[T], error: BaseException | None = None, delay: float = 0.0
+    ) -> None:
         del self.held[delivery._counter]
         self._attempts[delivery._counter] = delivery.attempt
         if self.queue.level == MEMORY:
             # The attempt counts, however short it was.
             self.queue.leases[delivery._counter] = delivery.attempt
         if self.burials.allowed(delivery.attempt):
-            self._return(delivery.record())
+            if delay:
+                self.queue.hold_back(delivery.record(), int(delay * 1e9))
+                self.queue.touch()
+            else:
+                self._return(delivery.record())
             return
         reason = "" if error is not None else ENDS[delivery.state]
         delivery.state = "dead-lettered"
@@ -512,9 +549,7 @@ class Leases(Generic[T]):
 
     def _return(self, record: Returned) -> None:
         queue = self.queue
-        queue.bytes_went(len(record.payload))
-        queue.give_back(record)
-        queue.bias -= 1
+        queue.come_back(record)
         queue.touch()
         queue.records_came()
 

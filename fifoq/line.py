@@ -6,6 +6,7 @@ Knows no files, no loop and no waiting. Records stand, oldest first, in these pl
     ready     one run of consecutive counters, taken from its left end
     chunks    runs that were written and kept, because takers will want them soon
     gap       a stretch of counters that is only on disk
+    aside     those that nobody may have yet: of what follows, they are in no run
     sealed    the batch whose commit is under way
     tail      what was put since
 
@@ -22,6 +23,7 @@ from heapq import heapify, heappop, heappush
 from itertools import accumulate
 from typing import Final
 
+from fifoq.attributes import Attributes
 from fifoq.places import Places
 from fifoq.runs import (
     COLUMN_BYTES,
@@ -36,6 +38,7 @@ from fifoq.runs import (
     removal_of,
     run_bytes,
     runs_without_holes,
+    stretch_between,
     times_from,
 )
 from store.blocks import records_weight
@@ -88,12 +91,15 @@ class Line(Places):
             for run in sealed.runs:
                 if run.end > sealed.shown and run.first <= visible:
                     start, stop = max(run.first, sealed.shown), min(run.end, visible + 1)
-                    sealed.shown = stop
-                    return part_of(run, start, stop) if start < stop else None
+                    if self.aside:
+                        start, stop = stretch_between(self.aside, start, stop)
+                    if start < stop:
+                        sealed.shown = stop
+                        return part_of(run, start, stop)
         start, stop = self.tail_shown, visible + 1
         if start < self.tail_first:
             start = self.tail_first
-        if self.withdrawn:
+        if self.withdrawn or self.aside:
             start, stop = self._between_holes(start, stop)
         if start >= stop:
             return None
@@ -105,12 +111,14 @@ class Line(Places):
         return Run(start, payloads, times_from(self.tail_times, start), item_bytes)  # type: ignore[arg-type]
 
     def _between_holes(self, start: int, stop: int) -> tuple[int, int]:
-        """The first records of the tail from `start` on of which none was withdrawn."""
-        tail, first = self.tail, self.tail_first
-        while start < stop and tail[start - first] is None:
+        """The first records of the tail from `start` on that are neither withdrawn nor aside."""
+        tail, first, aside = self.tail, self.tail_first, self.aside
+        while start < stop and (tail[start - first] is None or start in aside):
             start += 1
+        # Nobody has to look at those again.
+        self.tail_shown = max(self.tail_shown, start)
         end = start
-        while end < stop and tail[end - first] is not None:
+        while end < stop and tail[end - first] is not None and end not in aside:
             end += 1
         return start, end
 
@@ -139,14 +147,14 @@ class Line(Places):
         if self.take_marks:
             self.taken_time = self.take_marks[-1][1]
             self._note_delays(first, end)
-        self.forget_headers(first, end)
+        self.forget_attributes(first, end)
 
-    def forget_headers(self, first: int, end: int) -> None:
-        """Records of the run are gone; what waits in the tail still needs its headers written."""
-        if self.headers:
+    def forget_attributes(self, first: int, end: int) -> None:
+        """Records of the run are gone; what waits in the tail still has its own to be written."""
+        if self.attributes:
             kept = min(end, self.tail_first)
-            for counter in [c for c in self.headers if first <= c < kept]:
-                del self.headers[counter]
+            for counter in [c for c in self.attributes if first <= c < kept]:
+                del self.attributes[counter]
 
     def taken_weight(self, first: int, end: int) -> int:
         count = end - first
@@ -185,10 +193,17 @@ class Line(Places):
         payload = self.ready.popleft()
         self.head = self.taken_from = counter + 1
         time = self.run_times[index_at(self.run_times, counter)][1]
-        headers = self.headers.get(counter) if self.headers else None
-        if headers is not None and counter < self.tail_first:
-            del self.headers[counter]
-        return Returned(counter, time, payload, headers)
+        attributes = self.attributes.get(counter) if self.attributes else None
+        if attributes is not None and counter < self.tail_first:
+            del self.attributes[counter]
+        return Returned(counter, time, payload, attributes)
+
+    def head_record(self) -> tuple[int, Attributes | None]:
+        """Counter and attributes of the oldest visible record; there must be one."""
+        returned = self.returned
+        if returned and (self.head >= self.run_end or returned[0].counter < self.head):
+            return returned[0].counter, returned[0].attributes
+        return self.head, self.attributes.get(self.head)
 
     def give_back_early(self) -> None:
         """The disk is too full to restore records: takers get them all the same."""
@@ -240,6 +255,8 @@ class Line(Places):
             or self.leases
             or self.restored
             or self.dropped
+            or self.expired
+            or self.purged
             or self.configuration
         )
 
@@ -253,7 +270,7 @@ class Line(Places):
         """Whether new records, one after the other, are all that a commit would hold."""
         return self.head == self.taken_from and not (
             self.withdrawn
-            or self.headers
+            or self.attributes
             or self.marks
             or self.removed
             or self.claims
@@ -261,6 +278,8 @@ class Line(Places):
             or self.leases
             or self.restored
             or self.dropped
+            or self.expired
+            or self.purged
             or self.back_early
             or self.configuration
         )
@@ -288,6 +307,8 @@ class Line(Places):
             batch.claims, self.claims = self.claims, []
             batch.acked, self.acked = self.acked, []
             batch.dropped, self.dropped = self.dropped, []
+            batch.expired, self.expired = self.expired, []
+            batch.purged, self.purged = self.purged, []
             batch.leases, self.leases = self.leases, {}
         batch.joined, self.joined = self.joined, []
         for claim in batch.claims:
@@ -307,8 +328,7 @@ class Line(Places):
 
     def _seal_away(self, batch: Batch) -> None:
         """What was back early and is removed by this batch need not be restored before."""
-        joined = [removal for _, removal in batch.joined]
-        removed = {first for first, _, _ in (*batch.taken, *batch.acked, *batch.dropped, *joined)}
+        removed = {first for first, _, _ in batch.removals}
         away = removed & self.back_early
         batch.away = [record for record in self.restored if record.counter in away]
         self.restored = [record for record in self.restored if record.counter not in away]
@@ -320,6 +340,8 @@ class Line(Places):
         batch.taken, self.removed = before(first, self.removed)
         batch.acked, self.acked = before(first, self.acked)
         batch.dropped, self.dropped = before(first, self.dropped)
+        batch.expired, self.expired = before(first, self.expired)
+        batch.purged, self.purged = before(first, self.purged)
         batch.claims = [claim for claim in self.claims if claim.last < first]
         self.claims = [claim for claim in self.claims if claim.last >= first]
         batch.leases = {c: attempt for c, attempt in self.leases.items() if c < first}
@@ -335,9 +357,9 @@ class Line(Places):
         batch.shown = max(first, self.tail_shown)
         batch.first, batch.upto = first, self.next - 1
         batch.frame_bytes = self.tail_bytes
-        if self.headers:
-            batch.headers = {c: h for c, h in self.headers.items() if c >= first}
-            self.headers = {c: h for c, h in self.headers.items() if c >= self.head}
+        if self.attributes:
+            batch.attributes = {c: a for c, a in self.attributes.items() if c >= first}
+            self.attributes = {c: a for c, a in self.attributes.items() if c >= self.head}
         batch.marks, self.marks = self.marks, {}
         self.tail = []
         self.tail_first = self.tail_shown = self.next
@@ -353,7 +375,8 @@ class Line(Places):
         assert batch is not None
         if batch.upto:
             self._show(batch)
-            for run in batch.runs:
+            runs = batch.runs if not self.aside else self._shelve_from(batch)
+            for run in runs:
                 if run.end > batch.shown:
                     self._keep(part_of(run, max(run.first, batch.shown), run.end))
         for record in batch.restored:
@@ -362,6 +385,26 @@ class Line(Places):
             else:
                 self.restoring -= 1
                 self.give_back(record)
+
+    def _shelve_from(self, batch: Batch) -> list[Run]:
+        """Shelve what was set aside of a batch; returns the runs of the others."""
+        aside, plain = self.aside, []
+        for run in batch.runs:
+            start = run.first
+            for counter in range(run.first, run.end):
+                shelved = aside.pop(counter, None)
+                if shelved is None:
+                    continue
+                if start < counter:
+                    plain.append(part_of(run, start, counter))
+                start = counter + 1
+                if not shelved:
+                    time = run.times[index_at(run.times, counter)][1]
+                    payload = run.payloads[counter - run.first]
+                    self.shelve(Returned(counter, time, payload, batch.attributes.get(counter)))
+            if start < run.end:
+                plain.append(part_of(run, start, run.end))
+        return plain
 
     def _show(self, batch: Batch) -> None:
         if not self.strong_upto:
@@ -400,6 +443,8 @@ class Line(Places):
         self.claims = batch.claims + self.claims
         self.acked = batch.acked + self.acked
         self.dropped = batch.dropped + self.dropped
+        self.expired = batch.expired + self.expired
+        self.purged = batch.purged + self.purged
         self.leases = {**batch.leases, **self.leases}
         self.restored = batch.away + batch.restored + self.restored
         self.back_early.update(record.counter for record in batch.away)
@@ -428,20 +473,19 @@ class Line(Places):
         self.tail_counted = len(self.tail)
         self.hidden += batch.hidden
         self.strong_first = batch.strong_first or self.strong_first
-        self.headers = {**batch.headers, **self.headers}
+        self.attributes = {**batch.attributes, **self.attributes}
         self.marks = {**batch.marks, **self.marks}
 
     def unwritten_bytes(self) -> int:
         """By how many payload bytes the records that are there differ from those committed."""
         self.close_run()
         size = sum(len(payload) for payload in self.tail if payload is not None)
-        removed = [*self.removed, *self.acked, *self.dropped]
+        removed = [*self.removed, *self.acked, *self.dropped, *self.expired, *self.purged]
         for claim in self.claims:
             removed += map(removal_of, claim.records)
         if self.sealed is not None:
             size += sum(len(payload) for run in self.sealed.runs for payload in run.payloads)
-            removed += [*self.sealed.taken, *self.sealed.acked, *self.sealed.dropped]
-            removed += [removal for _, removal in self.sealed.joined]
+            removed += self.sealed.removals
         for first, last, weight in removed:
             size -= weight - records_weight(0, last - first + 1)
         return size
@@ -474,7 +518,7 @@ class Line(Places):
                     self.ready.popleft()
             self._note_waited(first, end, now)
             self.head = self.taken_from = end
-            self.forget_headers(first, end)
+            self.forget_attributes(first, end)
             most -= end - first
         return removed
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
+from fifoq.attributes import Attributes
 from fifoq.codec import Codec
 from fifoq.committer import Committer
 from fifoq.histogram import Histogram
@@ -17,6 +18,7 @@ from fifoq.jobs import Waiter
 from fifoq.line import Line
 from fifoq.options import LEVELS, MEMORY, Durability, QueueOptions
 from fifoq.runs import COLUMN_BYTES, Batch, Returned
+from fifoq.shelf import Shelf
 from store import FifoqError, ItemTooLarge, Retention
 from store.compression import compression_of
 from store.state import QueueState
@@ -52,19 +54,29 @@ class Member(Line, Generic[T]):
         "_new_future",
         "_pop",
         "_putters",
+        "_shelf_timer",
+        "_shelf_timer_at",
         "_shutdown",
         "_state",
         "_takers",
         "_trouble",
         "_written",
         "arriving",
+        "blocked",
+        "blocked_count",
         "codec",
+        "expired_count",
         "fast",
+        "fetching",
+        "keys_out",
         "leasing",
         "level",
         "options",
         "owner",
+        "picky",
         "pressed",
+        "shelf",
+        "stops",
         "takes_plain_bytes",
         "totals",
         "unlimited",
@@ -105,6 +117,21 @@ class Member(Line, Generic[T]):
         self.owner: Closable | None = None
         """The store, if closing the queue closes it."""
         self.leasing: Leases[T]
+        self.shelf = Shelf()
+        self._shelf_timer: asyncio.TimerHandle | None = None
+        self._shelf_timer_at = 0.0
+        self.fetching: set[int] = set()
+        """Records that wait no more and are being read."""
+        self.picky = False
+        """Some records must be looked at before somebody gets them."""
+        self.stops: list[int] = []
+        """Records of a strict queue that wait for their next attempt, and that nobody passes."""
+        self.keys_out: dict[bytes, int] = {}
+        """Ordering keys, and the record of each that is handed out or on its way back."""
+        self.blocked: dict[bytes, list[int]] = {}
+        """Records that wait for such a key, a heap for each."""
+        self.blocked_count = 0
+        self.expired_count = 0
         self.options = options
 
     def look(self, now: int) -> None:
@@ -121,7 +148,9 @@ class Member(Line, Generic[T]):
             self._bytes = self._written + self.unwritten_bytes()
         self.options = options
         self.level = LEVELS[options.durability]
-        self.fast = self.level == MEMORY and options.max_bytes is None
+        self.picky = self.picky or options.strict
+        self.fast = self.level == MEMORY and options.max_bytes is None and not self.picky
+        self.drops_expired = options.on_expire == "drop"
         self.takes_plain_bytes = not self.codec.typed and options.max_item_bytes >= SMALL_BYTES
         self.unlimited = (
             self.takes_plain_bytes
@@ -373,10 +402,10 @@ class Member(Line, Generic[T]):
         self.close_windows()
         self.arriving += count
 
-    def arrive(self, payload: bytes, headers: bytes | None, now: int) -> tuple[int, int]:
+    def arrive(self, payload: bytes, attributes: Attributes | None, now: int) -> tuple[int, int]:
         if self.options.max_bytes is not None:
             self._bytes += len(payload)
-        return super().arrive(payload, headers, now)
+        return super().arrive(payload, attributes, now)
 
     def depart(self, record: Returned, reason: int, now: int) -> None:
         super().depart(record, reason, now)
@@ -386,6 +415,12 @@ class Member(Line, Generic[T]):
     def stay(self, record: Returned) -> None:
         super().stay(record)
         self._bytes += len(record.payload)
+
+    def come_back(self, record: Returned) -> None:
+        """Give back what was never away from the size of the queue."""
+        self.bytes_went(len(record.payload))
+        self.give_back(record)
+        self.bias -= 1
 
     def give_back(self, record: Returned) -> None:
         # The size turns here: what it was must be seen, and no window may pass the record by.

@@ -13,6 +13,7 @@ from store.options import refuse, wrong_number
 Durability = Literal["memory", "os", "sync"]
 Overflow = Literal["block", "fail", "drop-oldest", "drop-newest"]
 Algorithm = Literal["zlib", "zstd"]
+OnExpire = Literal["drop", "dlq"]
 Kept = Literal["acked", "all"]
 """What is kept without limits of its own: records until they are removed, or all of them."""
 
@@ -21,6 +22,7 @@ OS: Final = 1
 SYNC: Final = 2
 LEVELS: Final[dict[str, int]] = {"memory": MEMORY, "os": OS, "sync": SYNC}
 
+PRIORITY_COUNT: Final = 10
 ITEM_BYTES_MAX: Final = 60 << 20
 """No record can be larger: a commit holds 64 MiB with its columns and metadata."""
 
@@ -45,6 +47,13 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_item_bytes: int = 16 << 20
     lease_seconds: float = 30.0
     max_retries: int | None = 3
+    retry_backoff: float = 1.0
+    retry_backoff_max: float = 300.0
+    strict: bool = False
+    priorities: bool = False
+    priority_aging: float | None = 30.0
+    priority_weights: tuple[int, ...] | None = None
+    on_expire: OnExpire = "drop"
     retention: Kept | Retention = "acked"
     compression: Algorithm | None = None
     compression_level: int | None = None
@@ -67,6 +76,13 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
             _most("max_item_bytes", self.max_item_bytes, ITEM_BYTES_MAX),
             wrong_number("lease_seconds", self.lease_seconds, 0.001, whole=False),
             wrong_number("max_retries", self.max_retries, 0, optional=True),
+            wrong_number("retry_backoff", self.retry_backoff, 0, whole=False),
+            wrong_number("retry_backoff_max", self.retry_backoff_max, 0, whole=False),
+            _flag("strict", self.strict),
+            _flag("priorities", self.priorities),
+            wrong_number("priority_aging", self.priority_aging, 0.001, whole=False, optional=True),
+            self._wrong_lanes(),
+            _one_of("on_expire", self.on_expire, get_args(OnExpire)),
             self._wrong_retention(),
             wrong_compression(self.compression, self.compression_level),
         )
@@ -79,6 +95,18 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
             return f"pressure_low={low} needs a pressure_high"
         if isinstance(high, int) and isinstance(low, int) and low >= high:
             return f"pressure_low={low} is not below pressure_high={high}"
+        return None
+
+    def _wrong_lanes(self) -> str | None:
+        weights = self.priority_weights
+        if self.strict and self.priorities:
+            return "strict=True and priorities=True exclude each other"
+        if weights is None:
+            return None
+        if not isinstance(weights, tuple | list) or len(weights) != PRIORITY_COUNT:
+            return f"priority_weights={weights!r} is not {PRIORITY_COUNT} whole numbers"
+        if any(isinstance(w, bool) or not isinstance(w, int) or w < 1 for w in weights):
+            return f"priority_weights={weights!r} are not all 1 or more"
         return None
 
     def _wrong_retention(self) -> str | None:

@@ -9,12 +9,14 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from fifoq.attributes import Attributes
 from fifoq.histogram import Histogram
 from fifoq.runs import (
     COLUMN_BYTES,
     SAME_TIME_NS,
     Batch,
     Claim,
+    Removals,
     Returned,
     Run,
     TimeRuns,
@@ -34,6 +36,8 @@ class Places:
 
     __slots__ = (
         "acked",
+        "aside",
+        "attributes",
         "back_early",
         "bias",
         "cached_bytes",
@@ -45,9 +49,10 @@ class Places:
         "delay_total_ns",
         "delays",
         "dropped",
+        "drops_expired",
+        "expired",
         "gap",
         "head",
-        "headers",
         "hidden",
         "high",
         "high_time",
@@ -60,6 +65,7 @@ class Places:
         "marks",
         "name",
         "next",
+        "purged",
         "put_limit",
         "put_time",
         "ready",
@@ -112,6 +118,9 @@ class Places:
         self.tail_item_bytes: int | None = None
         self.withdrawn = False
         self.withdrawn_count = 0
+        self.aside: dict[int, bool] = {}
+        """Records of the tail and of the sealed batch that stand in no run, because nobody may have
+        them yet; whether the shelf has them already, since they need no commit to be there."""
         self.shown_upto = 0
         """Highest counter that a receipt showed and that was withdrawn: nobody may get it again."""
         self.hidden = 0
@@ -133,7 +142,7 @@ class Places:
         self.cached_bytes = 0
         self.gap = (self.head, next_counter - 1) if size else None
         self.returned: list[Returned] = []
-        self.headers: dict[int, bytes] = {}
+        self.attributes: dict[int, Attributes] = {}
         self.marks: dict[int, tuple[str, bytes]] = {}
         """State entries that are set in the frame of the record with that counter, or never."""
         # The size is next - head + bias: what is between them and not there counts against it.
@@ -144,6 +153,9 @@ class Places:
         self.dropped: list[tuple[int, int, int]] = []
         self.joined: list[tuple[int, tuple[int, int, int]]] = []
         """Removals of joints with their reasons, for the batch that is sealed next."""
+        self.drops_expired = True
+        self.expired: list[tuple[int, int, int]] = []
+        self.purged: list[tuple[int, int, int]] = []
         self.claims: list[Claim] = []
         self.leases: dict[int, int] = {}
         self.restored: list[Returned] = []
@@ -271,7 +283,8 @@ class Places:
         for index in range(at, at + count):
             assert self.tail[index] is not None
             self.tail[index] = None
-            self.headers.pop(self.tail_first + index, None)
+            self.attributes.pop(self.tail_first + index, None)
+            self.aside.pop(self.tail_first + index, None)
         self.marks.pop(first, None)
         # The next strong put must say anew from where on records are hidden.
         self.strong_limit = 0
@@ -324,14 +337,14 @@ class Places:
     def expect(self, count: int) -> None:
         """That many records are about to arrive; negative if they do now, or never will."""
 
-    def arrive(self, payload: bytes, headers: bytes | None, now: int) -> tuple[int, int]:
+    def arrive(self, payload: bytes, attributes: Attributes | None, now: int) -> tuple[int, int]:
         """Put a record of a joint, whose frame is put together; returns its counter and time."""
         self.look(now)
         moment = self.stamp_put(now)
         counter = self.append(payload, strong=True)
-        if headers is not None:
-            self.headers[counter] = headers
-            self.tail_bytes += len(headers)
+        if attributes is not None:
+            self.attributes[counter] = attributes
+            self.tail_bytes += attributes.size
         return counter, moment
 
     def depart(self, record: Returned, reason: int, now: int) -> None:
@@ -345,6 +358,19 @@ class Places:
         self.bias += 1
 
     # What the queue does when its line moves.
+
+    def shelve(self, record: Returned) -> None:
+        """A record that was set aside is committed: it is there from now on, for later."""
+        raise AssertionError("a line alone sets nothing aside")
+
+    def attributes_came(self, attributes: dict[int, Attributes]) -> None:
+        """Records that were read have attributes."""
+        self.attributes.update(attributes)
+
+    def expire_unread(self, ranges: Removals) -> None:
+        """Records of the gap are too old for anybody, and leave."""
+        self.expired += ranges
+        self.bias -= sum(last - first + 1 for first, last, _ in ranges)
 
     def records_came(self) -> None:
         """There may be something to take that was not there before."""

@@ -10,15 +10,16 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-from fifoq.codec import encode_headers
+from fifoq.attributes import NONE, PRIORITY_DEFAULT, Attributes, attributes_from
 from fifoq.errors import QueueClosed, QueueFull
 from fifoq.jobs import Waiter
 from fifoq.keys import Keys
-from fifoq.member import SMALL_BYTES, Member, too_large, wake_one
+from fifoq.member import SMALL_BYTES, too_large, wake_one
 from fifoq.options import LEVELS, MEMORY, Durability
 from fifoq.places import WINDOW_MAX, WINDOW_MIN
 from fifoq.receipt import Receipt
 from fifoq.runs import COLUMN_BYTES, removal_of
+from fifoq.waiting import Waiting
 from store import CounterExhausted, ItemTooLarge, Key
 from store.keys import COUNTER_MAX
 
@@ -36,7 +37,7 @@ COUNT_AFTER: Final = 1024
 _DROPPED: Final = 0
 
 
-class Putting(Member[T]):
+class Putting(Waiting[T]):
     """The half of a queue that takes records in."""
 
     __slots__ = ()
@@ -44,8 +45,11 @@ class Putting(Member[T]):
     async def put(self, item: T, **options: Any) -> Key:
         """Put one record; returns its key once it is committed at the queue's durability.
 
-        Keywords: `durability` for this call, `headers` (a dict of strings). Waits while the queue
-        is under pressure, and while it is full if its `overflow` is "block". Cancelled before it is
+        Keywords: `durability` for this call, `headers` (a dict of strings), `delay` in seconds or
+        `deliver_at` (nobody gets it before), `ttl` in seconds (nobody gets it later),
+        `priority` (0 first to 9 last), `ordering_key` (of each key one record is out at a time).
+        Waits while the queue is under pressure, and while it is full if its `overflow` is
+        "block". Cancelled before it is
         sealed into a frame, it is certainly not in the queue; after that it is, once. QueueFull,
         QueueClosed, ItemTooLarge, DiskFull: nothing was stored. DurabilityError: whether it was
         is known after a reopen. With `overflow="drop-newest"` a record that was dropped has the
@@ -87,11 +91,11 @@ class Putting(Member[T]):
                     self.take_back(waiter)
                     raise
                 return Key(waiter.first, moment)
-        payload, headers, level = self._prepare(item, **options)
+        payload, attributes, level = self._prepare(item, **options)
         size = len(payload) + COLUMN_BYTES
         while not self._admits(1, size, level):
             await self._wait_to_put(1, size)
-        first, moment = self._store([payload], headers, level)
+        first, moment = self._store([payload], attributes, level)
         if self._putters:
             self._pass_on_room()
         if first and level:
@@ -139,24 +143,28 @@ class Putting(Member[T]):
             self.next = counter + 1
             self._append(item)  # type: ignore[arg-type]
             return Key(counter, self.put_time)
-        payload, headers, _ = self._prepare(item, **options)
+        payload, attributes, _ = self._prepare(item, **options)
         if not self._admits(1, len(payload) + COLUMN_BYTES, MEMORY, pressure=False):
             raise self._full()
-        return Key(*self._store([payload], headers, MEMORY))
+        return Key(*self._store([payload], attributes, MEMORY))
 
-    async def put_many(self, items: Iterable[T], *, durability: Durability | None = None) -> Keys:
+    async def put_many(
+        self, items: Iterable[T], *, durability: Durability | None = None, **keywords: Any
+    ) -> Keys:
         """Put records in one commit, all or nothing; returns their keys, a lazy sequence.
 
-        What holds for `put` holds for all of them together. Waiting for room, they keep their
-        place, but smaller puts that fit may pass: where many wait for ever, put fewer at once.
+        What holds for `put` holds for all of them together, and keywords mean each of them. Waiting
+        for room, they keep their place, but smaller puts that fit may pass: where many wait for
+        ever, put fewer at once.
         """
+        attributes = self._attributes_of(keywords) if keywords else None
         payloads, size, item_bytes = self._prepare_many(items)
         level = self._level_of(durability)
         if not payloads:
             return Keys(0, 0, 0)
         while not self._admits(len(payloads), size, level):
             await self._wait_to_put(len(payloads), size)
-        first, moment = self._store(payloads, None, level, size, item_bytes)
+        first, moment = self._store(payloads, attributes, level, size, item_bytes)
         if self._putters:
             self._pass_on_room()
         if first and level:
@@ -186,9 +194,11 @@ class Putting(Member[T]):
         first = self.extend(payloads, strong=True)
         committer.waiting_bytes += self.count_tail()
         for index, encoded in headers.items():
-            self.headers[first + index] = encoded
+            self.attributes[first + index] = Attributes(encoded)
             self.tail_bytes += len(encoded)
             committer.waiting_bytes += len(encoded)
+        if self.sets_all_aside:
+            self.set_aside(first, payloads, self.put_time, None, shown=False)
         self.marks[first] = mark
         if self.options.max_bytes is not None:
             self._bytes += sum(map(len, payloads))
@@ -200,37 +210,39 @@ class Putting(Member[T]):
 
         QueueFull if the queue is full: nothing was stored.
         """
-        payload, headers, level = self._prepare(item, **options)
+        payload, attributes, level = self._prepare(item, **options)
         if not self._admits(1, len(payload) + COLUMN_BYTES, level, pressure=False):
             raise self._full()
-        first, moment = self._store([payload], headers, level)
+        first, moment = self._store([payload], attributes, level)
         if not (first and level):
             return Receipt(Key(first, moment), None, self)
         return Receipt(Key(first, moment), self._waiter(first, 1, level), self)
 
     def _prepare(
-        self,
-        item: T,
-        *,
-        durability: Durability | None = None,
-        headers: dict[str, str] | None = None,
-        **unknown: object,
-    ) -> tuple[bytes, bytes | None, int]:
-        if unknown:
-            raise TypeError(
-                f"put takes durability and headers, not {next(iter(unknown))!r}. Nothing was "
-                f"stored."
-            )
+        self, item: T, *, durability: Durability | None = None, **keywords: Any
+    ) -> tuple[bytes, Attributes | None, int]:
+        attributes = self._attributes_of(keywords) if keywords else None
         payload = self.codec.encode(item)
         if len(payload) > self.options.max_item_bytes:
             raise too_large(self.name, len(payload), self.options.max_item_bytes)
-        encoded = encode_headers(headers) if headers else None
-        return payload, encoded, self._level_of(durability)
+        return payload, attributes, self._level_of(durability)
+
+    def _attributes_of(self, keywords: dict[str, Any]) -> Attributes | None:
+        """What keywords of a put ask for; TypeError or ValueError if that makes no sense."""
+        attributes = attributes_from(time.time_ns(), **keywords)
+        if attributes.priority != PRIORITY_DEFAULT and not self.options.priorities:
+            raise ValueError(
+                f"queue {self.name!r} has no priorities; open it with priorities=True. Nothing "
+                f"was stored."
+            )
+        return attributes if attributes != NONE else None
 
     def check_schedule(self, item: T, **options: Any) -> bytes:
         """The payload of what is to be put again and again, with these keywords."""
         if "durability" in options:
             raise TypeError("schedule takes no durability: each firing is synced. Nothing changed.")
+        if options.keys() & {"delay", "deliver_at"}:
+            raise TypeError("schedule takes no delay and no deliver_at. Nothing changed.")
         return self._prepare(item, **options)[0]
 
     def _prepare_many(self, items: Iterable[T]) -> tuple[Sequence[bytes], int, int | None]:
@@ -308,6 +320,7 @@ class Putting(Member[T]):
             record = self.claim_head()
             self._bytes -= len(record.payload)
             self.dropped.append(removal_of(record))
+            self.gone(record)
         if self.gap is not None and not self.has_ready():
             self._committer.request_read(self)
 
@@ -327,7 +340,7 @@ class Putting(Member[T]):
     def _store(
         self,
         payloads: Sequence[bytes],
-        headers: bytes | None,
+        attributes: Attributes | None,
         level: int,
         size: int = 0,
         item_bytes: int | None = None,
@@ -343,11 +356,14 @@ class Putting(Member[T]):
             self.first_put(now, len(payloads))
         moment = self.stamp_put(now)
         first = self.extend(payloads, strong=level > MEMORY)
-        if headers is not None:
-            self.headers[first] = headers
-            self.tail_bytes += len(headers)
-            self._committer.waiting_bytes += len(headers)
         committer = self._committer
+        if attributes is not None:
+            more = attributes.size * len(payloads)
+            self.attributes.update(dict.fromkeys(range(first, self.next), attributes))
+            self.tail_bytes += more
+            committer.waiting_bytes += more
+        if attributes is not None or self.sets_all_aside:
+            self.set_aside(first, payloads, moment, attributes, shown=level == MEMORY)
         if self.options.max_bytes is not None:
             self._bytes += sum(map(len, payloads))
         if size:

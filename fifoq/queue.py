@@ -208,6 +208,11 @@ class Queue(Putting[T], Taking[T], Removing[T]):
         """
         self._committer.require_usable()
         options = self.options.changed(changes)
+        if options.priorities != self.options.priorities:
+            raise ValueError(
+                f"queue {self.name!r}: priorities can be changed only while it is being opened. "
+                f"Nothing was changed. Close the store, and open the queue with the option."
+            )
         self.look(time.time_ns())
         self.use(options)
         self.configuration = self.codec.configuration(options)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
+from fifoq.attributes import Attributes, attributes_in
 from fifoq.cursor_position import CursorPosition, Done, encode_position
 from fifoq.errors import QueueClosed, SchemaMismatch
 from fifoq.holding import CursorHold, counts_from, first_from, put_time
@@ -23,7 +24,6 @@ from fifoq.member import wake_all, wake_one
 from fifoq.options import MEMORY, QueueOptions
 from fifoq.runs import Batch
 from store import CorruptionError, FifoqError, Log, RangeGone, RecordBlock
-from store.blocks import HEADERS, ORDERING_KEY
 
 if TYPE_CHECKING:
     from fifoq.committer import Committer
@@ -48,8 +48,15 @@ class Loaded(NamedTuple):
     since: int
     time: int
     payload: bytes
-    headers: bytes | None
-    ordering_key: bytes | None
+    attributes: Attributes | None
+
+    @property
+    def headers(self) -> bytes | None:
+        return self.attributes.headers if self.attributes else None
+
+    @property
+    def ordering_key(self) -> bytes | None:
+        return (self.attributes.ordering_key or None) if self.attributes else None
 
 
 class Reading(Generic[T]):
@@ -274,9 +281,9 @@ class Reading(Generic[T]):
             wake_one(self._waiting)
             return
         self._more |= page.more
-        for counter, put_at, payload, headers, key in page.records:
+        for counter, put_at, payload, attributes in page.records:
             if counter not in self.done:
-                record = Loaded(counter, self._since, put_at, payload, headers or None, key or None)
+                record = Loaded(counter, self._since, put_at, payload, attributes)
                 self._ahead.append(record)
             self._since = counter + 1
         if page.records and not self._ahead:
@@ -414,7 +421,7 @@ class _Page(Call):
         super().__init__(self._read, reading.committer.loop.create_future())
         self.future.add_done_callback(_forget)
         self._reading = reading
-        self.records: list[tuple[int, int, bytes, bytes | None, bytes | None]] = []
+        self.records: list[tuple[int, int, bytes, Attributes | None]] = []
         self.more = False
 
     def _read(self, log: Log) -> None:
@@ -467,11 +474,12 @@ def check_there(log: Log, hold: CursorHold) -> None:
         )
 
 
-def _rows(block: RecordBlock) -> Iterator[tuple[int, int, bytes, bytes | None, bytes | None]]:
-    nothing = [None] * block.count
-    headers: Any = block.columns.get(HEADERS) or nothing
-    keys: Any = block.columns.get(ORDERING_KEY) or nothing
-    return zip(block.counters(), block.times(), block.payloads(), headers, keys, strict=True)
+def _rows(block: RecordBlock) -> Iterator[tuple[int, int, bytes, Attributes | None]]:
+    attributes = dict(attributes_in(block))
+    for counter, put_at, payload in zip(
+        block.counters(), block.times(), block.payloads(), strict=True
+    ):
+        yield counter, put_at, payload, attributes.get(counter)
 
 
 def _forget(future: asyncio.Future[Any]) -> None:

@@ -11,11 +11,11 @@ import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from fifoq.jobs import Call, Waiter, consecutive
-from fifoq.member import Member
 from fifoq.options import MEMORY
 from fifoq.runs import Removals
+from fifoq.waiting import DUE_MAX, Waiting
 from store import Log, RecordBlock
-from store.blocks import records_weight
+from store.blocks import DELIVER_AT, records_weight
 from store.ranges import merged
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ STEP_BYTES: Final = 8 << 20
 """How much one step removes, at least if there is that much; on disk, to the end of a frame."""
 
 
-class Removing(Member[T]):
+class Removing(Waiting[T]):
     """The part of a queue that removes records without handing them out."""
 
     __slots__ = ()
@@ -53,7 +53,9 @@ class Removing(Member[T]):
         while True:
             self._committer.require_usable()
             gone = self._remove_in_memory(upto)
-            if not gone and self.gap is not None and self.gap[0] <= upto:
+            if not gone and self.recall(upto, DUE_MAX):
+                await self.next_commit()
+            elif not gone and self.gap is not None and self.gap[0] <= upto:
                 gone = await self._remove_on_disk(upto)
             elif not gone:
                 if not self._in_flight(upto):
@@ -133,7 +135,10 @@ class _Measured:
     def add(self, block: RecordBlock) -> tuple[int, int]:
         """Note a block; returns how many records and payload bytes it has."""
         counters, offsets = block.counters(), block.offsets
-        for start, stop in consecutive(counters):
+        # What has a time is on the shelf.
+        timed = block.columns.get(DELIVER_AT, ())
+        shelved = {index for index, due in enumerate(timed) if due}
+        for start, stop in consecutive(counters, shelved):
             size = int(offsets[stop] - offsets[start])
             weight = records_weight(size, stop - start)
             self.ranges.append((counters[start], counters[stop - 1], weight))

@@ -6,11 +6,12 @@ Plain values and functions on them; nothing here knows which run stands where.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
+from fifoq.attributes import Attributes
 from store.blocks import records_weight
 
 SAME_TIME_NS: Final = 100_000
@@ -36,7 +37,12 @@ class Returned(NamedTuple):
     counter: int
     time: int
     payload: bytes
-    headers: bytes | None = None
+    attributes: Attributes | None = None
+
+    @property
+    def headers(self) -> bytes | None:
+        """Encoded, if it has any."""
+        return self.attributes.headers if self.attributes is not None else None
 
 
 class Run(NamedTuple):
@@ -82,13 +88,15 @@ class Batch(msgspec.Struct, eq=False):
     hidden: int = 0
     """How many of the records nobody may take before the commit."""
     frame_bytes: int = 0
-    headers: dict[int, bytes] = {}
+    attributes: dict[int, Attributes] = {}
     marks: dict[int, tuple[str, bytes]] = {}
     taken: Removals = []
     acked: Removals = []
     dropped: Removals = []
     joined: list[tuple[int, tuple[int, int, int]]] = []
     """Removals of joints, each with its reason: they are back with their joints if refused."""
+    expired: Removals = []
+    purged: Removals = []
     claims: list[Claim] = []
     leases: dict[int, int] = {}
     restored: list[Returned] = []
@@ -99,7 +107,12 @@ class Batch(msgspec.Struct, eq=False):
 
     @property
     def removes(self) -> bool:
-        return bool(self.taken or self.acked or self.dropped or self.joined)
+        return bool(self.removals)
+
+    @property
+    def removals(self) -> Removals:
+        joined = [removal for _, removal in self.joined]
+        return [*self.taken, *self.acked, *self.dropped, *self.expired, *self.purged, *joined]
 
     def __bool__(self) -> bool:
         return bool(
@@ -131,6 +144,16 @@ def before(counter: int, removals: Removals) -> tuple[Removals, Removals]:
             early.append((first, counter - 1, share))
             late.append((counter, last, weight - share))
     return early, late
+
+
+def stretch_between(holes: Container[int], start: int, stop: int) -> tuple[int, int]:
+    """The first counters from `start` up to `stop` of which none is a hole."""
+    while start < stop and start in holes:
+        start += 1
+    end = start
+    while end < stop and end not in holes:
+        end += 1
+    return start, end
 
 
 def first_of(records: list[Returned], bytes_max: int) -> int:

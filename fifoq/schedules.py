@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
+from fifoq.attributes import attributes_from
 from fifoq.codec import encode_headers
 from fifoq.committer import Committer
 from fifoq.cron import Cron
@@ -339,8 +340,9 @@ class Schedules:
         joint = Joint(level=SYNC, puts=[], removals=[], states=[], keys=[], lines=[])
         state = state_name(entry.queue, entry.name)
         for due in times:
-            headers = encode_headers(headers_of(entry.name, plan, due))
-            joint.put(entry.queue, plan.item, headers)
+            headers = headers_of(entry.name, plan, due)
+            keywords = {**plan.options, "headers": headers}
+            joint.put(entry.queue, plan.item, attributes_from(time.time_ns(), **keywords))
         # As long as it can be: its record's counter is not known yet.
         longest = msgspec.structs.replace(after, last_counter=COUNTER_MAX)
         joint.set_state(state, encode_plan(longest if times else after))

@@ -30,7 +30,10 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     current_size: int
     ready: int
     leased: int
+    delayed: int
+    expired: int
     dead_lettered: int
+    ack_floor: int
     high_water_mark: int | None
     high_water_time: int
     low_water_mark: int | None
@@ -66,9 +69,12 @@ def collect(queue: Queue[Any], committer: Committer) -> QueueStats:
     return QueueStats(
         name=queue.name,
         current_size=len(queue),
-        ready=len(queue) - queue.leasing.count,
+        ready=queue.ready_count,
         leased=queue.leasing.count,
+        delayed=queue.waiting_count,
+        expired=queue.expired_count,
         dead_lettered=queue.leasing.burials.count,
+        ack_floor=queue.removed_upto,
         high_water_mark=queue.high,
         high_water_time=queue.high_time,
         low_water_mark=queue.low,

@@ -11,10 +11,12 @@ from functools import partial
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from actors import ActorSystem
-from fifoq.codec import NOTHING_KEPT, Codec, kept_compression, kept_retention, read_kept
+from fifoq.codec import NOTHING_KEPT, Codec, Kept, kept_compression, kept_retention, read_kept
 from fifoq.committer import Committer
 from fifoq.compacting import Compacted, compact
+from fifoq.fetching import Found, survey
 from fifoq.jobs import cover_counters
+from fifoq.lane_queue import LaneQueue
 from fifoq.member import keep_removed
 from fifoq.options import STORE_OPTION_NAMES, QueueOptions, StoreOptions, store_options
 from fifoq.owner import Chores, Owner, close, look_at_consumers, sync, tidy
@@ -28,6 +30,7 @@ from fifoq.writer import Runner, Writer
 from store import Log, Quarantine, open_log
 from store.files import Clock, Files
 from store.opening import Recover
+from store.state import QueueState
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -112,13 +115,17 @@ class Store:
         codec: Codec[Any] = Codec(type, kept, name, empty=empty)
         chosen = QueueOptions().changed({**kept.options, **options})
         await committer.call(lambda log: cover_counters(log, state))  # type: ignore[arg-type]
-        while name in committer.lines and name not in self._queues:
-            # A frame that is under way puts records into it.
-            await committer.call(lambda log: None)
+        found = await self._survey(state, kept, chosen)  # type: ignore[arg-type]
         if name in self._queues:
             # By somebody else, while we waited.
             return self._opened_before(name, type, options)
-        queue = Queue(committer, state, chosen, codec)  # type: ignore[arg-type]
+        queue: Queue[Any]
+        if chosen.priorities:
+            queue = LaneQueue(committer, state, chosen, codec)
+            queue.fill_lanes(found.lanes)
+        else:
+            queue = Queue(committer, state, chosen, codec)  # type: ignore[arg-type]
+        queue.fill_shelf(found.delayed)
         self._queues[name] = committer.lines[name] = queue
         configuration = codec.configuration(chosen)
         if configuration != (state.configuration or NOTHING_KEPT):  # type: ignore[attr-defined]
@@ -129,6 +136,19 @@ class Store:
             committer.request_read(queue)
             await committer.call(lambda log: None)
         return queue
+
+    async def _survey(self, state: QueueState, kept: Kept, options: QueueOptions) -> Found:
+        """What has to be known of the queue's records before anybody puts or takes some."""
+        committer, name = self._committer, state.name
+        while True:
+            found: Any = await committer.call(
+                lambda log: survey(log, state, delayed=kept.aside, lanes=options.priorities)
+            )
+            if name in self._queues:
+                return found  # type: ignore[no-any-return]
+            if name not in committer.lines and found.next_counter == state.genesis.next_counter:
+                return found  # type: ignore[no-any-return]
+            # A frame that is under way, or was, puts records into it.
 
     def _opened_before(self, name: str, type: Any, options: dict[str, Any]) -> Queue[Any]:
         queue = self._queues[name]

@@ -204,11 +204,15 @@ class Queue(Generic[T]):
         """Put one record in memory; returns its key. QueueFull if there is no room."""
         return self._thread.call(lambda: self._queue.put_nowait(item, **options))
 
-    def put_many(self, items: Iterable[T], *, durability: Durability | None = None) -> Keys:
+    def put_many(
+        self, items: Iterable[T], *, durability: Durability | None = None, **keywords: Any
+    ) -> Keys:
         """Put records in one commit, all or nothing; returns their keys, a lazy sequence."""
         # Here, so that an iterator of the caller's runs on the caller's thread.
         listed = items if isinstance(items, bytes | bytearray | memoryview | str) else list(items)
-        return self._thread.run(lambda: self._queue.put_many(listed, durability=durability))
+        return self._thread.run(
+            lambda: self._queue.put_many(listed, durability=durability, **keywords)
+        )
 
     # Recurring.
 
@@ -275,6 +279,10 @@ class Queue(Generic[T]):
     def remove_upto(self, counter: int) -> int:
         """Remove every record whose counter is not above `counter`; returns how many there were."""
         return self._thread.run(lambda: self._queue.remove_upto(counter))
+
+    def cancel(self, key: Key) -> bool:
+        """Remove a record that still waits for its `delay`; False if it does not any more."""
+        return self._thread.run(lambda: self._queue.cancel(key))
 
     def cursor(self, name: str, start: Start = "earliest", **options: Any) -> Cursor[T]:
         """The cursor of that name; made if there is none. As `fifoq.Queue.cursor`."""
@@ -438,9 +446,12 @@ class Delivery(Generic[T]):
         """
         return self._thread.run(self._delivery.ack)
 
-    def nack(self) -> None:
-        """Give the record back to its place, for another attempt. StaleLease as for `ack`."""
-        self._thread.call(self._delivery.nack)
+    def nack(self, *, delay: float | None = None) -> None:
+        """Give the record back to its place, for another attempt. StaleLease as for `ack`.
+
+        It waits there for `delay` seconds, or as long as the queue's `retry_backoff` says.
+        """
+        self._thread.call(lambda: self._delivery.nack(delay=delay))
 
     def reject(self, reason: str = "", *, error: BaseException | None = None) -> None:
         """The record goes to the dead letters of its queue, committed on return."""

@@ -13,9 +13,10 @@ from typing import Final, TypeVar
 
 from fifoq.errors import QueueClosed, QueueEmpty, SchemaMismatch
 from fifoq.jobs import Waiter
-from fifoq.member import AT_ONCE, Member, wake_all, wake_one
+from fifoq.member import AT_ONCE, wake_all, wake_one
 from fifoq.options import MEMORY
 from fifoq.runs import Claim, Returned, removal_of
+from fifoq.waiting import Waiting
 from store import DiskFull
 
 T = TypeVar("T")
@@ -24,7 +25,7 @@ TAKE_MANY_MAX: Final = 16384
 """Records in one `take_many`: one frame must be able to restore them."""
 
 
-class Taking(Member[T]):
+class Taking(Waiting[T]):
     """The half of a queue that hands records out."""
 
     __slots__ = ()
@@ -151,7 +152,7 @@ class Taking(Member[T]):
     async def peek(self) -> T | None:
         """The oldest record, or None; nothing changes. Waits only if it must be read from disk."""
         while not self.looks_ready():
-            if self.gap is None and not self.restoring:
+            if self.gap is None and not (self.restoring or self.fetching):
                 return None
             await self.wait_to_take()
         if self._takers:
@@ -198,12 +199,16 @@ class Taking(Member[T]):
 
     def _take_in_memory(self) -> bytes:
         returned = self.returned
-        if returned and (self.head >= self.run_end or returned[0].counter < self.head):
+        if (
+            self.picky
+            or self.sets_all_aside
+            or (returned and (self.head >= self.run_end or returned[0].counter < self.head))
+        ):
             record = self.claim_head()
-            self.leasing.forget(record.counter)
             self.taken_time = now = time.time_ns()
             self.note_delay(1, now - record.time)
             self.removed.append(removal_of(record))
+            self.gone(record)
             payload = record.payload
         else:
             self.head += 1
@@ -219,7 +224,7 @@ class Taking(Member[T]):
 
     def _claim(self) -> Returned:
         record = self.claim_head()
-        self.leasing.forget(record.counter)
+        self.gone(record)
         self.taken_time = now = time.time_ns()
         self.note_delay(1, now - record.time)
         if self.options.max_bytes is not None:

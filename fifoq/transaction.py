@@ -6,6 +6,7 @@ from collections import Counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fifoq.attributes import size_of
 from fifoq.burying import bury, refuse_burial
 from fifoq.joint import Joint
 from fifoq.lease import Delivery, Leasing
@@ -77,8 +78,8 @@ class Transaction:
     def put(self, queue: Queue[T], item: T, **options: Any) -> None:
         """Put a record when the transaction commits. Keywords as for `Queue.put`."""
         self._require_open(queue)
-        payload, headers, level = queue._prepare(item, **options)
-        size = self._joint.size + len(payload) + len(headers or b"") + COLUMN_BYTES
+        payload, attributes, level = queue._prepare(item, **options)
+        size = self._joint.size + len(payload) + size_of(attributes) + COLUMN_BYTES
         names = {*self._joint.queue_names(), queue.name}
         if (self._joint.puts and size > FRAME_BYTES_MAX) or len(names) > LINES_PER_FRAME_MAX:
             raise ItemTooLarge(
@@ -86,7 +87,7 @@ class Transaction:
                 f"{FRAME_BYTES_MAX} and {LINES_PER_FRAME_MAX}. This record is not in it. Put less "
                 f"at once."
             )
-        self._joint.put(queue.name, payload, headers)
+        self._joint.put(queue.name, payload, attributes)
         self._queues[queue.name] = queue
         self._joint.level = max(self._joint.level, level, queue.level)
 
@@ -104,7 +105,7 @@ class Transaction:
         self._require_open(queue)
         delivery = await leasing.start()
         if self._state != "open":
-            delivery.nack()
+            delivery.nack(delay=0)
             self._require_open(queue)
         leasing.keep()
         self._leased.append(delivery)

@@ -148,6 +148,8 @@ def fake_time(monkeypatch: pytest.MonkeyPatch, start: int = 2 * 10**18) -> list[
         "cursor",
         "holding",
         "joint",
+        "jobs",
+        "lane_queue",
         "lease",
         "member",
         "putting",
@@ -156,6 +158,7 @@ def fake_time(monkeypatch: pytest.MonkeyPatch, start: int = 2 * 10**18) -> list[
         "removing",
         "stats",
         "taking",
+        "waiting",
     ):
         monkeypatch.setattr(f"fifoq.{module}.time", Time)
     return now

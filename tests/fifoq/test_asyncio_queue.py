@@ -662,7 +662,7 @@ async def test_records_that_are_leased_are_not_ready_but_fill_the_queue(opens: O
         await queue.put(b"a")
         delivery = await queue._queue.lease()
         assert (queue.qsize(), queue.empty(), queue.full()) == (0, True, True)
-        delivery.nack()
+        delivery.nack(delay=0)
         assert queue.qsize() == 1
 
 

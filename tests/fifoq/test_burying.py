@@ -79,7 +79,7 @@ async def test_a_record_is_leased_once_and_retried_so_often(
         for attempt in range(1, max_retries + 2):
             delivery = await orders.lease()
             assert (delivery.item, delivery.attempt) == (b"a", attempt)
-            delivery.nack()
+            delivery.nack(delay=0)
         assert delivery.state == "dead-lettered"
         await store.flush()
         assert await orders.peek() == b"b"
@@ -98,7 +98,7 @@ async def test_three_retries_are_the_default_and_none_is_no_limit(bench: Bench) 
         for attempt in range(1, 20):
             delivery = await endless.lease()
             assert delivery.attempt == attempt
-            delivery.nack()
+            delivery.nack(delay=0)
         assert len(endless) == 1
         for wrong in (-1, 1.5, "3", True):
             with pytest.raises(ValueError, match="max_retries"):
@@ -199,7 +199,7 @@ async def test_there_are_no_dead_letters_of_dead_letters(bench: Bench) -> None:
         for attempt in range(1, 6):
             delivery = await dlq.lease()
             assert delivery.attempt == attempt
-            delivery.nack()
+            delivery.nack(delay=0)
         delivery = await dlq.lease()
         with pytest.raises(ValueError, match="holds dead letters, and there is no other place"):
             await delivery.reject("again")
@@ -273,7 +273,7 @@ async def test_a_full_disk_puts_off_a_move_that_nobody_waits_for(disk: SmallDisk
         await orders.put_many([b"x" * 400_000, b"b"])
         delivery = await orders.lease()
         disk.fill()
-        delivery.nack()
+        delivery.nack(delay=0)
         await asyncio.sleep(2)
         assert (len(orders), orders.stats().dead_lettered) == (2, 0)
         # Others go on.
@@ -340,7 +340,7 @@ async def test_the_power_cut_at_every_call_leaves_it_in_one_place(
         await store.flush()
         delivery = await orders.lease()
         with Cuts(bench.files) as cuts:
-            delivery.nack()
+            delivery.nack(delay=0)
             await store.flush()
         outcomes = [await found(disk) for disk in cuts.disks]
         assert all(both in outcomes for both in (([b"a", b"b"], []), ([b"b"], [b"a"])))

@@ -200,7 +200,7 @@ class Rounds:
         taken: list[bytes] = []
         skipped = 1
         if held.state == "leased":
-            held.nack()
+            held.nack(delay=0)
         for caller in callers:
             caller.check()
             self.cancelled += caller.was_told
@@ -210,7 +210,7 @@ class Rounds:
                 result = caller.result()
                 taken += [result] if caller.kind == "take" else result
             elif caller.kind == "lease":
-                caller.result().nack()
+                caller.result().nack(delay=0)
                 skipped += 1
         acks = [caller for caller in callers if caller.kind == "ack"]
         acked = [held.item] if acks else []

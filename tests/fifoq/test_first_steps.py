@@ -144,14 +144,14 @@ def test_a_nack_may_be_awaited_or_not(tmp_path: Path) -> None:
             await q.put(b"a")
             first = await q.lease()
             await first.extend(5)
-            await first.nack()
+            await first.nack(delay=0)
             second = await q.lease()
-            second.nack()
+            second.nack(delay=0)
             third = await q.lease()
             assert [d.attempt for d in (first, second, third)] == [1, 2, 3]
             assert await third.ack()
             with pytest.raises(fifoq.StaleLease, match="it is done"):
-                third.nack()
+                third.nack(delay=0)
 
     asyncio.run(run())
 

@@ -62,7 +62,7 @@ async def test_more_than_a_frame_of_records_comes_back(bench: Bench) -> None:
         for item in items:
             await q.put(item)
         for delivery in [await q.lease() for _ in items]:
-            delivery.nack()
+            delivery.nack(delay=0)
         await leave_after_the_seal(bench, q, len(items))
         bench.runner.let_go()
         assert await q.take(timeout=5) == items[0]
@@ -353,7 +353,7 @@ async def test_attempts_of_records_that_are_gone_are_forgotten(bench: Bench) -> 
         for _ in range(3):
             await q.put_many([b"a"] * 20)
             for delivery in [await q.lease() for _ in range(20)]:
-                delivery.nack()
+                delivery.nack(delay=0)
             await q.take_many(10)
             for _ in range(10):
                 await q.take()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fifoq import DiskFull, Queue, Store
+from fifoq.attributes import Attributes
 from fifoq.joint import Joint
 from fifoq.options import OS, SYNC
 from fifoq.runs import Returned
@@ -45,7 +46,7 @@ def move(queue: Queue[Any], *names: str, level: int = SYNC) -> Joint:
     joint = Joint(level=level)
     record = claim(queue)
     for name in names:
-        joint.put(name, record.payload, b"\x80")
+        joint.put(name, record.payload, Attributes(b"\x80"))
     joint.remove(queue, record, DEAD_LETTERED)
     return joint
 

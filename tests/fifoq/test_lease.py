@@ -27,7 +27,7 @@ async def test_an_acked_record_is_gone(bench: Bench, durability: str) -> None:
         assert not await delivery.ack()
         assert len(q) == 1
         with pytest.raises(StaleLease, match="has ended"):
-            delivery.nack()
+            delivery.nack(delay=0)
     async with bench.open() as q:
         assert await drained(q) == [b"b"]
 
@@ -37,8 +37,8 @@ async def test_a_nacked_record_is_back_at_its_place(bench: Bench, durability: st
     async with bench.open(durability=durability) as q:
         await q.put_many([b"a", b"b", b"c"])
         first, second = await q.lease(), await q.lease()
-        second.nack()
-        first.nack()
+        second.nack(delay=0)
+        first.nack(delay=0)
         assert await q.peek() == b"a"
         again = await q.lease()
         assert (again.item, again.attempt) == (b"a", 2)
@@ -76,7 +76,7 @@ async def test_leases_come_back_by_reopening_and_count_on(bench: Bench) -> None:
     async with bench.open() as q:
         delivery = await q.lease()
         assert (delivery.item, delivery.attempt) == (b"a", 2)
-        delivery.nack()
+        delivery.nack(delay=0)
     async with bench.open() as q:
         assert (await q.lease()).attempt == 3
 
@@ -94,7 +94,7 @@ async def test_acks_may_come_in_any_order(bench: Bench, durability: str) -> None
 
 
 async def test_async_with_acks_extends_and_gives_back(bench: Bench) -> None:
-    async with bench.open(lease_seconds=10) as q:
+    async with bench.open(lease_seconds=10, retry_backoff=0) as q:
         await q.put_many([b"a", b"b"])
         async with q.lease() as d:
             await asyncio.sleep(1000)

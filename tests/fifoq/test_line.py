@@ -16,6 +16,7 @@ from hypothesis.stateful import (
 )
 
 from fifoq import line as line_module
+from fifoq.attributes import Attributes
 from fifoq.histogram import Histogram
 from fifoq.line import Line
 from fifoq.runs import Claim, Returned, Run, coarse_times, removal_of, time_runs
@@ -123,7 +124,8 @@ class LineMachine(RuleBasedStateMachine):
     def put_with_headers(self) -> None:
         self.put(1, 3, False)
         counter = self.line.next - 1
-        self.line.headers[counter] = self.model.headers[counter] = b"h%d" % counter
+        self.model.headers[counter] = b"h%d" % counter
+        self.line.attributes[counter] = Attributes(self.model.headers[counter])
 
     @rule(pick=picks)
     @precondition(lambda self: self.unsealed)
@@ -175,7 +177,7 @@ class LineMachine(RuleBasedStateMachine):
         record = self.line.claim_head()
         assert record.counter == expected
         assert record.payload == self.model.payloads[record.counter]
-        assert record.headers == self.model.headers.get(record.counter)
+        assert record.attributes == attributes_of(self.model, record.counter)
         self.model.there.discard(record.counter)
         return record
 
@@ -273,7 +275,7 @@ class LineMachine(RuleBasedStateMachine):
             ]
             for counter, payload in enumerate(run.payloads, run.first):
                 assert payload == model.payloads[counter]
-                assert batch.headers.get(counter) == model.headers.get(counter)
+                assert batch.attributes.get(counter) == attributes_of(model, counter)
                 assert counter not in model.disk
                 model.disk.add(counter)
         model.disk |= {record.counter for record in batch.restored}
@@ -316,7 +318,7 @@ class LineMachine(RuleBasedStateMachine):
         runs: list[Run] = []
         for counter in found:
             if counter in model.headers:
-                line.headers[counter] = model.headers[counter]
+                line.attributes[counter] = Attributes(model.headers[counter])
             payload, time = model.payloads[counter], model.times[counter]
             runs.append(Run(counter, (payload,), coarse_times(counter, [time])))
         line.fill_gap(runs, found[-1] if found else last)
@@ -363,6 +365,10 @@ class LineMachine(RuleBasedStateMachine):
         assert len(self.line) == 0
 
 
+def attributes_of(model: Model, counter: int) -> Attributes | None:
+    return Attributes(model.headers[counter]) if counter in model.headers else None
+
+
 def test_a_line_is_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_module, "CACHE_BYTES_MAX", CACHE_BYTES)
     run_state_machine_as_test(
@@ -389,12 +395,12 @@ def test_takes_without_a_run_leave_no_marks_behind() -> None:
 def test_headers_of_claimed_records_are_forgotten() -> None:
     """Headers read from disk stayed in memory when a queue was drained without any put."""
     line = Line("q", next_counter=11, floor=0, size=10, last_put_time=0)
-    line.headers = dict.fromkeys(range(1, 11), b"h")
+    line.attributes = dict.fromkeys(range(1, 11), Attributes(b"h"))
     line.fill_gap([Run(1, [b"x"] * 10, [(1, 0)])], 10)
     for _ in range(10):
         assert line.has_ready()
-        assert line.claim_head().headers == b"h"
-    assert not line.headers
+        assert line.claim_head().attributes == Attributes(b"h")
+    assert not line.attributes
 
 
 def refused_line(*payloads: bytes) -> Line:

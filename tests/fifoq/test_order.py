@@ -331,7 +331,7 @@ class Life:
                 self._nack(delivery)
 
     def _nack(self, delivery: fifoq.Delivery[bytes]) -> None:
-        delivery.nack()
+        delivery.nack(delay=0)
         assert delivery.key.counter in self.order.back
 
     async def _end_lease(self, delivery: fifoq.Delivery[bytes], counter: int) -> None:

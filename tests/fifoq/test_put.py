@@ -273,7 +273,7 @@ async def test_max_bytes_is_exact_whatever_happens(bench: Bench, durability: str
         await q.put_many([b"x" * 10, b"y" * 20, b"z" * 30])
         delivery = await q.lease()
         assert q.byte_count() == 60
-        delivery.nack()
+        delivery.nack(delay=0)
         assert q.byte_count() == 60
         delivery = await q.lease()
         await delivery.ack()

@@ -86,7 +86,7 @@ async def test_a_leased_record_is_removed_and_its_lease_is_stale(
         with pytest.raises(StaleLease, match=r"has ended \(removed\). Nothing was changed: it is"):
             await first.ack()
         with pytest.raises(StaleLease):
-            second.nack()
+            second.nack(delay=0)
         assert await third.ack()
         assert (len(q), q.stats().leased, q.stats().total_take_count) == (1, 0, 3)
     async with bench.open() as q:
@@ -110,7 +110,7 @@ async def test_what_was_given_back_is_removed_with_its_attempts(
         await q.put_many(payloads(4))
         leases = [await q.lease() for _ in range(3)]
         for delivery in leases:
-            delivery.nack()
+            delivery.nack(delay=0)
         assert await q.remove_upto(2) == 2
         again = await q.lease()
         assert (again.key.counter, again.attempt) == (3, 2)

@@ -182,7 +182,7 @@ class QueueMachine(RuleBasedStateMachine):
         async def end() -> bool:
             if ack:
                 return await delivery.ack()
-            delivery.nack()
+            delivery.nack(delay=0)
             return False
 
         if self.run(end()):

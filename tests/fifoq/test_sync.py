@@ -181,6 +181,7 @@ def test_browse_shows_every_record_and_takes_none(
 def test_a_lease_in_a_with_block_acks_and_gives_back_on_an_error(
     queue: fifoq.sync.Queue[bytes],
 ) -> None:
+    queue.configure(retry_backoff=0)
     queue.put(b"a", headers={"k": "v"})
     delivery = queue.lease()
     assert (delivery.item, delivery.attempt, delivery.headers) == (b"a", 1, {"k": "v"})
@@ -201,7 +202,7 @@ def test_a_plain_delivery_is_acked_nacked_and_extended(queue: fifoq.sync.Queue[b
     deadline = first._delivery.deadline
     first.extend(60)
     assert first._delivery.deadline > deadline
-    first.nack()
+    first.nack(delay=0)
     with pytest.raises(fifoq.StaleLease):
         first.ack()
     second = queue.lease()

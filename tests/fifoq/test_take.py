@@ -267,7 +267,7 @@ async def test_browse_shows_everything_and_changes_nothing(
         assert found == [(n + 1, b"%d" % n) for n in range(1, 10)]
         assert [r.item async for r in q.browse(9)] == [b"8", b"9"]
         assert [r async for r in q.browse(50)] == []
-        delivery.nack()
+        delivery.nack(delay=0)
         assert len(q) == 9
 
 

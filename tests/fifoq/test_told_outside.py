@@ -93,7 +93,8 @@ def test_a_wrong_keyword_of_put_is_told_with_those_that_there_are(tmp_path: Path
             with pytest.raises(TypeError) as caught:
                 await q.put(b"x", prio=1)
             assert str(caught.value) == (
-                "put takes durability and headers, not 'prio'. Nothing was stored."
+                "put takes durability, headers, delay, deliver_at, ttl, priority, ordering_key, "
+                "not 'prio'. Nothing was stored."
             )
             assert q.empty()
 

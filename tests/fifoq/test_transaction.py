@@ -126,6 +126,7 @@ async def test_what_was_leased_outside_can_be_acked_and_stays_leased_otherwise(
 async def test_what_is_neither_acked_nor_nacked_is_back_at_its_place(bench: Bench) -> None:
     async with bench.open_store() as store:
         orders, bills = await two_queues(store)
+        orders.configure(retry_backoff=0)
         await orders.put_many([b"a", b"b", b"c", b"d"])
         outside = await orders.lease()
         async with store.transaction() as tx:
@@ -385,7 +386,7 @@ async def test_whoever_leaves_at_any_step_leaves_all_of_it_or_nothing() -> None:
         assert task.done()
         await store.flush()
         if outside.state == "leased":
-            outside.nack()
+            outside.nack(delay=0)
         found = (tuple(await drained(orders)), tuple(await drained(bills)))
         assert found in {((b"a", b"b"), ()), ((b"new",), (b"b",))}
         outcomes.add((task.cancelled(), found))

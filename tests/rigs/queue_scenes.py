@@ -79,7 +79,7 @@ async def full_leases(point: Path) -> None:
             held = [await queue.lease(timeout=5) for _ in range(min(count, 20))]
             for delivery in reversed(held[1:]):
                 await delivery.ack()
-            held[0].nack()
+            held[0].nack(delay=0)
             again = await queue.lease(timeout=5)
             assert again.item == held[0].item
             await again.ack()

@@ -111,7 +111,7 @@ class Steady:
             held.append(await queue.lease(seconds=600))
             if len(held) > HELD_LEASES:
                 await held.pop(0).ack()
-                held.pop(len(held) // 2).nack()
+                held.pop(len(held) // 2).nack(delay=0)
                 self.taken += 1
             await asyncio.sleep(0.002)
 

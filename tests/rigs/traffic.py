@@ -284,7 +284,7 @@ class Traffic:
             await asyncio.sleep(0)
         if self._random.random() < 0.3:
             number = self._call("nack", queue, 0, items)
-            delivery.nack()
+            delivery.nack(delay=0)
             self._say("r", number, (), 0)
             return
         number = self._call("ack", queue, LEVELS[queue.durability], items)

@@ -102,7 +102,7 @@ def test_a_record_that_was_compacted_is_not_archived_twice(
         assert again.records == 100
         for delivery in held:
             if not delivery.key.counter % 40:
-                delivery.nack()
+                delivery.nack(delay=0)
     assert [counter for counter, _ in contents(spark, target)] == list(range(1, 401))
 
 

@@ -1,0 +1,186 @@
+"""Attributes: what a record has beside its payload, and the columns that hold it.
+
+Most records have none. Where a put names some, they travel with the record through memory and are
+optional columns of its block on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from fifoq.codec import encode_headers
+from fifoq.options import PRIORITY_COUNT
+from store import RecordBlock
+from store.blocks import (
+    DEDUP_ID,
+    DELIVER_AT,
+    EXPIRES_AT,
+    HEADERS,
+    ORDERING_KEY,
+    PRIORITY,
+    Column,
+)
+
+Columns = dict[int, Column]
+
+PRIORITY_DEFAULT: Final = 5
+PRIORITY_MAX: Final = PRIORITY_COUNT - 1
+SECONDS_MAX: Final = 1 << 33
+"""Some 272 years: later times have no place among nanoseconds since the epoch."""
+ORDERING_KEY_BYTES_MAX: Final = 255
+KEYWORDS: Final = (
+    *("durability", "headers", "delay", "deliver_at", "ttl", "priority", "ordering_key"),
+)
+
+
+class Attributes(msgspec.Struct, frozen=True, gc=False):
+    """Of one record: encoded headers, times in nanoseconds since the epoch (0: none), its lane."""
+
+    headers: bytes = b""
+    deliver_at: int = 0
+    expires_at: int = 0
+    priority: int = PRIORITY_DEFAULT
+    ordering_key: bytes = b""
+    dedup_id: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """What they need in a frame, at the most."""
+        return len(self.headers) + len(self.ordering_key) + len(self.dedup_id) + _FIXED_BYTES
+
+
+def size_of(attributes: Attributes | None) -> int:
+    """What attributes of a record need in a frame, if it has any."""
+    return 0 if attributes is None else attributes.size
+
+
+_FIXED_BYTES: Final = 8 + 8 + 1 + 3 * 4
+NONE: Final = Attributes()
+
+_COLUMNS: Final[dict[int, tuple[str, Callable[[Attributes], Any]]]] = {
+    DELIVER_AT: ("deliver_at", lambda of: of.deliver_at),
+    EXPIRES_AT: ("expires_at", lambda of: of.expires_at),
+    PRIORITY: ("priority", lambda of: of.priority),
+    HEADERS: ("headers", lambda of: of.headers),
+    DEDUP_ID: ("dedup_id", lambda of: of.dedup_id),
+    ORDERING_KEY: ("ordering_key", lambda of: of.ordering_key),
+}
+
+
+def attributes_from(
+    now: int,
+    *,
+    headers: dict[str, str] | None = None,
+    delay: float | None = None,
+    deliver_at: datetime | float | None = None,
+    ttl: float | None = None,
+    priority: int | None = None,
+    ordering_key: str | None = None,
+    **unknown: object,
+) -> Attributes:
+    """What the keywords of a put ask for that is made at `now`. TypeError or ValueError if wrong.
+
+    A `ttl` counts from the moment at which the record may be delivered.
+    """
+    if unknown:
+        raise TypeError(
+            f"put takes {', '.join(KEYWORDS)}, not {next(iter(unknown))!r}. Nothing was stored."
+        )
+    due = _due_time(now, delay, deliver_at)
+    expires_at = 0
+    if ttl is not None:
+        expires_at = max(now, due) + _nanoseconds("ttl", ttl, above=True)
+    return Attributes(
+        encode_headers(headers) if headers else b"",
+        due,
+        expires_at,
+        PRIORITY_DEFAULT if priority is None else _checked_priority(priority),
+        b"" if ordering_key is None else _checked_key(ordering_key),
+    )
+
+
+def _due_time(now: int, delay: float | None, deliver_at: datetime | float | None) -> int:
+    """When a record may be handed out; 0 if at once."""
+    if delay is not None and deliver_at is not None:
+        raise ValueError("delay and deliver_at are two ways to say one thing. Nothing was stored.")
+    if delay is not None:
+        due = now + _nanoseconds("delay", delay)
+    elif deliver_at is not None:
+        if isinstance(deliver_at, datetime):
+            if deliver_at.tzinfo is None:
+                raise ValueError(
+                    f"deliver_at={deliver_at!s} has no time zone. Nothing was stored. Give it one, "
+                    f"such as datetime.UTC, or seconds since the epoch."
+                )
+            deliver_at = deliver_at.timestamp()
+        due = _nanoseconds("deliver_at", deliver_at)
+    else:
+        return 0
+    return due if due > now else 0
+
+
+def _nanoseconds(name: str, seconds: float, *, above: bool = False) -> int:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"{name}={seconds!r} is not a number of seconds. Nothing was stored.")
+    if not 0 <= seconds <= SECONDS_MAX or (above and not seconds):
+        least = "above 0" if above else "0 or more"
+        raise ValueError(
+            f"{name}={seconds!r} is not {least}, and at most {SECONDS_MAX}. Nothing was stored."
+        )
+    return round(seconds * 1_000_000_000)
+
+
+def _checked_priority(priority: int) -> int:
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise TypeError(f"priority={priority!r} is not a whole number. Nothing was stored.")
+    if not 0 <= priority <= PRIORITY_MAX:
+        raise ValueError(
+            f"priority={priority} is not one of 0 (first) to {PRIORITY_MAX} (last). Nothing was "
+            f"stored."
+        )
+    return priority
+
+
+def _checked_key(key: str) -> bytes:
+    if not isinstance(key, str):
+        raise TypeError(f"ordering_key is a str, not {type(key).__name__}. Nothing was stored.")
+    encoded = key.encode()
+    if not 0 < len(encoded) <= ORDERING_KEY_BYTES_MAX:
+        raise ValueError(
+            f"an ordering_key of {len(encoded)} bytes is not one of 1 to "
+            f"{ORDERING_KEY_BYTES_MAX}. Nothing was stored."
+        )
+    return encoded
+
+
+def columns_of(attributes: Sequence[Attributes]) -> Columns:
+    """The columns that records with these attributes need; those that nobody uses are left out."""
+    columns: Columns = {}
+    for bit, (name, value) in _COLUMNS.items():
+        default = getattr(NONE, name)
+        column = list(map(value, attributes))
+        if column.count(default) < len(column):
+            columns[bit] = column
+    return columns
+
+
+def columns_between(attributes: Mapping[int, Attributes], first: int, end: int) -> Columns | None:
+    """The columns of consecutive records of which some may have attributes."""
+    found = [attributes.get(counter, NONE) for counter in range(first, end)]
+    return columns_of(found) or None
+
+
+def attributes_in(block: RecordBlock) -> Iterator[tuple[int, Attributes]]:
+    """Counters of a block's records that have attributes, with these."""
+    names = [_COLUMNS[bit][0] for bit in block.columns if bit in _COLUMNS]
+    if not names:
+        return
+    columns = [block.columns[bit] for bit in block.columns if bit in _COLUMNS]
+    for counter, *values in zip(block.counters(), *columns, strict=True):
+        attributes = Attributes(**dict(zip(names, values, strict=True)))
+        if attributes != NONE:
+            yield counter, attributes

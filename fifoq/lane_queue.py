@@ -1,0 +1,178 @@
+"""A queue with priorities: lanes 0 (first) to 9 (last), each in order.
+
+No record stands in the line itself: which is where is in `Lanes`, a byte for each; the records are
+at hand while they are few, and are read a bounded stretch at a time when they are many.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from fifoq.attributes import PRIORITY_DEFAULT, Attributes
+from fifoq.fetching import Fetch
+from fifoq.lanes import Lanes
+from fifoq.options import QueueOptions
+from fifoq.queue import Queue
+from fifoq.runs import Returned
+from store import FifoqError
+
+T = TypeVar("T")
+
+AHEAD_RECORDS: Final = 256
+"""Records of a lane that are read at once."""
+_NS: Final = 1_000_000_000
+
+
+class LaneQueue(Queue[T]):
+    """A queue whose option `priorities` is on; made by `Store.queue`."""
+
+    __slots__ = ("_ahead", "_chosen", "_lanes")
+
+    sets_all_aside = True
+
+    def __init__(self, *arguments: Any) -> None:
+        self._lanes = Lanes()
+        self._ahead: dict[int, Returned] = {}
+        """Records that were read because their turn is near."""
+        self._chosen: tuple[int, Returned] | None = None
+        """What is next and its lane, until something changes."""
+        super().__init__(*arguments)
+        self.gap = None
+
+    def fill_lanes(self, found: Sequence[tuple[int, bytes]]) -> None:
+        """What was found on disk at opening, from the oldest record on."""
+        for first, lanes in found:
+            self._lanes.fill(first, lanes)
+
+    def use(self, options: QueueOptions) -> None:
+        super().use(options)
+        # Every put and every take has to look at the lanes.
+        self.fast = self.unlimited = self.takes_plain_bytes = False
+
+    def look(self, now: int) -> None:
+        self._chosen = None
+        super().look(now)
+
+    async def remove_upto(self, counter: int) -> int:
+        """Not for a queue with priorities: nobody has come past all records up to a counter."""
+        raise TypeError(f"queue {self.name!r} has priorities: remove_upto is for queues without.")
+
+    # Into the lanes.
+
+    def shelve(self, record: Returned) -> None:
+        attributes = record.attributes
+        if attributes is not None and attributes.deliver_at > time.time_ns():
+            super().shelve(record)
+            return
+        self._enter(record)
+
+    def give_back(self, record: Returned) -> None:
+        self.look(time.time_ns())
+        self._enter(record)
+        self.bias += 1
+        self._bytes += len(record.payload)
+
+    def _enter(self, record: Returned) -> None:
+        self._chosen = None
+        self._lanes.add(record.counter, _lane_of(record))
+        self.shelf.keep(record)
+        self.shelf.trim()
+
+    # Out of them.
+
+    def has_head(self) -> bool:
+        if self.restoring:
+            return False
+        if self._chosen is None:
+            self._chosen = self._choose()
+        return self._chosen is not None
+
+    def _choose(self) -> tuple[int, Returned] | None:
+        """The lane that is next and its oldest record; None if there is none at hand."""
+        heads = self._lanes.heads()
+        if not heads:
+            return None
+        weights = self.options.priority_weights
+        if weights is not None:
+            lane = self._lanes.share(weights)
+            heads = {lane: heads[lane]}
+        found = {lane: self._at_hand(counter) for lane, counter in heads.items()}
+        if not all(found.values()):
+            self._fetch_ahead([lane for lane, record in found.items() if record is None])
+            return None
+        now, aging = time.time_ns(), self.options.priority_aging
+
+        def rank(lane: int) -> tuple[int, int]:
+            record = found[lane]
+            assert record is not None
+            waited = max(0, now - record.time)
+            return lane - (0 if aging is None else int(waited / (aging * _NS))), record.counter
+
+        lane = min(found, key=rank)
+        record = found[lane]
+        assert record is not None
+        return lane, record
+
+    def _at_hand(self, counter: int) -> Returned | None:
+        return self._ahead.get(counter) or self.shelf.kept.get(counter)
+
+    def _fetch_ahead(self, lanes: list[int]) -> None:
+        if self.fetching:
+            return
+        for lane in lanes:
+            wanted = [
+                counter
+                for counter in islice(self._lanes.following(lane), AHEAD_RECORDS)
+                if self._at_hand(counter) is None
+            ]
+            self.fetching.update(wanted)
+            done = partial(self._fetched_ahead, wanted)
+            self._committer.run_call(Fetch(self.name, wanted, done, self._new_future()))
+
+    def _fetched_ahead(
+        self, counters: Sequence[int], records: list[Returned], error: FifoqError | None
+    ) -> None:
+        self.fetching.difference_update(counters)
+        self._ahead.update((record.counter, record) for record in records)
+        for record in records:
+            if record.attributes is not None:
+                self._mind(record.attributes)
+        self.read_ended(error)
+
+    def head_record(self) -> tuple[int, Attributes | None]:
+        assert self._chosen is not None
+        record = self._chosen[1]
+        return record.counter, record.attributes
+
+    def peek_head(self) -> bytes | None:
+        if not self.has_ready():
+            return None
+        assert self._chosen is not None
+        return self._chosen[1].payload
+
+    def claim_head(self) -> Returned:
+        assert self._chosen is not None
+        lane, record = self._chosen
+        self._chosen = None
+        weights = self.options.priority_weights
+        if weights is not None:
+            self._lanes.shared(lane, weights)
+        self._lanes.remove(record.counter)
+        self._ahead.pop(record.counter, None)
+        self.shelf.unkeep(record.counter)
+        # What waits in the tail still has them to be written.
+        if record.counter < self.tail_first:
+            self.attributes.pop(record.counter, None)
+        self.bias -= 1
+        return record
+
+    def refill(self) -> bool:
+        return False
+
+
+def _lane_of(record: Returned) -> int:
+    return record.attributes.priority if record.attributes is not None else PRIORITY_DEFAULT

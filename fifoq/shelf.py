@@ -1,0 +1,112 @@
+"""The shelf: records that are in a queue and that nobody may have yet.
+
+They wait for a time: of their put's `delay`, or of the next attempt after a nack. Only when and
+which is in memory, a few dozen bytes for each; the records are on disk, and those that were put
+last are kept at hand as well. Knows no clock and no loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from fifoq.runs import RECORD_OVERHEAD, Returned
+
+KEPT_BYTES_MAX: Final = 8 << 20
+"""What is kept of records that are on disk, with their overhead."""
+_COUNTER_BITS: Final = 64
+_COUNTER: Final = (1 << _COUNTER_BITS) - 1
+
+
+class Shelf:
+    """See the module. Times are nanoseconds of a clock that never goes back."""
+
+    __slots__ = ("_heap", "_kept_bytes", "_members", "_removed", "kept", "written")
+
+    def __init__(self) -> None:
+        # One number holds both: half of what a tuple of them needs.
+        self._heap: list[int] = []
+        self._members: set[int] | None = None
+        """Counters that wait, once somebody has asked for one: few ever do."""
+        self._removed: set[int] = set()
+        """Of those in the heap: what waits no more."""
+        self.kept: dict[int, Returned] = {}
+        self._kept_bytes = 0
+        self.written = 0
+        """Records up to this counter are on disk: they need not be kept."""
+
+    def __len__(self) -> int:
+        return len(self._heap) - len(self._removed)
+
+    def __contains__(self, counter: int) -> bool:
+        if self._members is None:
+            self._members = set(self.counters())
+        return counter in self._members
+
+    def add(self, due: int, counter: int) -> None:
+        """Have the record come out at that time."""
+        heappush(self._heap, due << _COUNTER_BITS | counter)
+        if self._members is not None:
+            self._members.add(counter)
+
+    def fill(self, entries: Iterable[tuple[int, int]]) -> None:
+        """The same for many at once: each a time and a counter."""
+        self._heap += [due << _COUNTER_BITS | counter for due, counter in entries]
+        heapify(self._heap)
+        self._members = None
+
+    @property
+    def next_due(self) -> int | None:
+        """The earliest time; perhaps of a record that waits no more."""
+        return self._heap[0] >> _COUNTER_BITS if self._heap else None
+
+    def take_due(self, now: int, most: int) -> list[int]:
+        """Counters whose time has come, in the order of their times."""
+        heap = self._heap
+        counters: list[int] = []
+        limit = (now + 1) << _COUNTER_BITS
+        while heap and heap[0] < limit and len(counters) < most:
+            counter = heappop(heap) & _COUNTER
+            if counter in self._removed:
+                self._removed.discard(counter)
+            else:
+                counters.append(counter)
+        if self._members is not None:
+            self._members.difference_update(counters)
+        return counters
+
+    def remove(self, counter: int) -> None:
+        """Let the record wait no more; it must be there. Its copy stays."""
+        self._removed.add(counter)
+        if self._members is not None:
+            self._members.discard(counter)
+
+    def counters(self) -> list[int]:
+        """All that wait, in no order."""
+        counters = [entry & _COUNTER for entry in self._heap]
+        if self._removed:
+            counters = [counter for counter in counters if counter not in self._removed]
+        return counters
+
+    # Copies.
+
+    def keep(self, record: Returned) -> None:
+        """Hold a copy, for as long as there is room for it once it is written."""
+        self.kept[record.counter] = record
+        self._kept_bytes += len(record.payload) + RECORD_OVERHEAD
+
+    def unkeep(self, counter: int) -> Returned | None:
+        """The copy, which is not held any more."""
+        record = self.kept.pop(counter, None)
+        if record is not None:
+            self._kept_bytes -= len(record.payload) + RECORD_OVERHEAD
+        return record
+
+    def trim(self) -> None:
+        """Let go of the oldest copies that are more than there is room for."""
+        while self._kept_bytes > KEPT_BYTES_MAX:
+            counter = next(iter(self.kept))
+            if counter > self.written:
+                return
+            self.unkeep(counter)

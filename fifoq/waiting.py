@@ -1,0 +1,353 @@
+"""Waiting: records that are in a queue but that nobody may have yet, and those that are too old.
+
+A record with a `delay` and one that was nacked wait on the shelf for their time. One whose ordering
+key is out waits until that one is done. Whoever looks for the oldest record passes these by, and
+removes on the way what has expired.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import insort
+from collections.abc import Sequence
+from functools import partial
+from heapq import heappop, heappush
+from typing import Final, TypeVar
+
+from fifoq.attributes import Attributes
+from fifoq.burying import is_dead_letters
+from fifoq.fetching import Fetch, fetched
+from fifoq.jobs import Waiter
+from fifoq.member import Member, wake_all
+from fifoq.options import MEMORY
+from fifoq.runs import Removals, Returned, removal_of
+from store import FifoqError, Key, Log
+from store.blocks import records_weight
+
+T = TypeVar("T")
+
+DUE_MAX: Final = 1024
+"""Records that come off the shelf in one step."""
+BLOCKED_MAX: Final = 65536
+"""So many records with keys that are out are passed by; behind them everybody waits."""
+RETRY_SECONDS: Final = 1.0
+"""After this much time what could not be read is tried again."""
+_NS: Final = 1_000_000_000
+
+
+class Waiting(Member[T]):
+    """The part of a queue that keeps records back."""
+
+    __slots__ = ()
+
+    sets_all_aside = False
+    """Whether no record stands in the line itself."""
+
+    # Onto the shelf.
+
+    def set_aside(
+        self,
+        first: int,
+        payloads: Sequence[bytes],
+        moment: int,
+        attributes: Attributes | None,
+        *,
+        shown: bool,
+    ) -> None:
+        """Records were just put; if they must wait, no taker comes to them in the line.
+
+        `shown` says that they are there before their commit.
+        """
+        if attributes is not None:
+            self._mind(attributes)
+            if attributes.deliver_at and not self.codec.aside:
+                # Whoever opens the queue has to look for them on disk.
+                self.codec.aside = True
+                self.configuration = self.codec.configuration(self.options)
+            if not (attributes.deliver_at or self.sets_all_aside):
+                return
+        self.aside.update(dict.fromkeys(range(first, first + len(payloads)), shown))
+        if shown:
+            for counter, payload in enumerate(payloads, first):
+                self.shelve(Returned(counter, moment, payload, attributes))
+
+    def _mind(self, attributes: Attributes) -> None:
+        """From now on every record is looked at before somebody gets it, if this one must be."""
+        if (attributes.expires_at or attributes.ordering_key) and not self.picky:
+            self.picky = True
+            self.fast = False
+            self.close_windows()
+
+    def arrive(self, payload: bytes, attributes: Attributes | None, now: int) -> tuple[int, int]:
+        counter, moment = super().arrive(payload, attributes, now)
+        if attributes is not None or self.sets_all_aside:
+            self.set_aside(counter, [payload], moment, attributes, shown=False)
+        return counter, moment
+
+    def attributes_came(self, attributes: dict[int, Attributes]) -> None:
+        super().attributes_came(attributes)
+        self.close_windows()
+        for of in attributes.values():
+            self._mind(of)
+
+    def shelve(self, record: Returned) -> None:
+        assert record.attributes is not None
+        self.wait_on_shelf(record, max(0, record.attributes.deliver_at - time.time_ns()))
+
+    def wait_on_shelf(self, record: Returned, delay: int) -> None:
+        """Keep a record, which counts as being in the queue, back for so many nanoseconds."""
+        shelf = self.shelf
+        shelf.add(round(self._committer.loop.time() * _NS) + delay, record.counter)
+        shelf.keep(record)
+        shelf.trim()
+        self._watch_shelf()
+
+    def hold_back(self, record: Returned, delay: int) -> None:
+        """The same after a nack; in a strict queue nobody passes it meanwhile."""
+        if self.options.strict:
+            insort(self.stops, record.counter)
+            self.close_windows()
+        self.wait_on_shelf(record, delay)
+
+    def fill_shelf(self, delayed: Sequence[tuple[int, int, int]]) -> None:
+        """What was found on disk at opening: its time, its counter, when it was put.
+
+        A clock that was set back makes nothing wait longer than its put asked for.
+        """
+        now, moment = time.time_ns(), round(self._committer.loop.time() * _NS)
+        self.shelf.fill(
+            (moment + max(0, min(due - now, due - put)), counter) for due, counter, put in delayed
+        )
+        self.codec.aside = bool(delayed)
+        self._watch_shelf()
+
+    def confirm(self) -> None:
+        super().confirm()
+        if self.shelf.kept:
+            self.shelf.written = self.tail_first - 1
+            self.shelf.trim()
+
+    # Off the shelf.
+
+    def _watch_shelf(self) -> None:
+        due = self.shelf.next_due
+        if due is None:
+            return
+        at = due / _NS
+        if self._shelf_timer is not None:
+            if self._shelf_timer_at <= at:
+                return
+            self._shelf_timer.cancel()
+        self._shelf_timer_at = at
+        self._shelf_timer = self._committer.loop.call_at(at, self._time_has_come)
+
+    def _time_has_come(self) -> None:
+        self._shelf_timer = None
+        if self._committer.failure is not None or self._committer.closed:
+            return
+        # Rounded, and not cut: a timer that rings must never find that it is early.
+        now = round(self._committer.loop.time() * _NS)
+        self.bring_back(self.shelf.take_due(now, DUE_MAX))
+        self._watch_shelf()
+
+    def bring_back(self, counters: Sequence[int]) -> None:
+        """Records wait no more: they are at their places, some once they were read."""
+        missing = []
+        for counter in counters:
+            record = self.shelf.unkeep(counter)
+            if record is None:
+                missing.append(counter)
+            else:
+                self._come_out(record)
+        if missing:
+            self.fetching.update(missing)
+            fetch = Fetch(self.name, missing, partial(self._fetched, missing), self._new_future())
+            self._committer.run_call(fetch)
+        if len(missing) < len(counters):
+            self.records_came()
+
+    def _fetched(
+        self, counters: Sequence[int], records: list[Returned], error: FifoqError | None
+    ) -> None:
+        self.fetching.difference_update(counters)
+        if error is not None:
+            again = round((self._committer.loop.time() + RETRY_SECONDS) * _NS)
+            for counter in counters:
+                self.shelf.add(again, counter)
+            self._watch_shelf()
+            self.read_ended(error)
+            return
+        for record in records:
+            self._come_out(record)
+        self.read_ended(None)
+
+    def read_ended(self, error: FifoqError | None) -> None:
+        super().read_ended(error)
+        if self._takers and not (self.gap or self.fetching or self.has_ready()):
+            # What was read was for nobody: whoever only wanted to look must not wait on.
+            wake_all(self._takers)
+
+    def _come_out(self, record: Returned) -> None:
+        if self.stops and record.counter in self.stops:
+            self.stops.remove(record.counter)
+        self.come_back(record)
+
+    def recall(self, upto: int, most: int) -> bool:
+        """Have records up to a counter wait no more, some at a time; False if there are none."""
+        if self.fetching:
+            return True
+        found = [counter for counter in self.shelf.counters() if counter <= upto][:most]
+        for counter in found:
+            self.shelf.remove(counter)
+        for key in list(self.blocked):
+            while len(found) < most and key in self.blocked and self.blocked[key][0] <= upto:
+                found.append(self._unblock(key))
+        self.bring_back(found)
+        return bool(found)
+
+    @property
+    def waiting_count(self) -> int:
+        """Records that wait for their time."""
+        return len(self.shelf) + len(self.fetching)
+
+    @property
+    def ready_count(self) -> int:
+        """Records that are neither leased nor waiting for a time."""
+        return len(self) - self.leasing.count - self.waiting_count
+
+    async def cancel(self, key: Key) -> bool:
+        """Remove a record that still waits for its `delay`; False if it does not, or not any more.
+
+        On return the removal is committed at the queue's durability.
+        """
+        if not isinstance(key, Key):
+            raise TypeError(f"key={key!r:.80} is not a Key. Nothing was changed.")
+        self._committer.require_usable()
+        counter = key.counter
+        record = self.shelf.kept.get(counter)
+        if record is None and counter in self.shelf:
+            found = await self._committer.call(lambda log: _get(log, self.name, counter))
+            record = found if isinstance(found, Returned) else None
+        if record is None or record.time != key.timestamp or counter not in self.shelf:
+            return False
+        self._committer.require_usable()
+        self.shelf.remove(counter)
+        self.shelf.unkeep(counter)
+        if counter in self.stops:
+            self.stops.remove(counter)
+        now = time.time_ns()
+        self.look(now)
+        self.bias -= 1
+        self._leave(record, self.purged)
+        self.touch()
+        self.records_went()
+        if self.level != MEMORY:
+            waiter = Waiter(self._new_future(), self, first=counter)
+            self._committer.wait(waiter, self.level)
+            await waiter.future
+        return True
+
+    def store_closed(self) -> None:
+        super().store_closed()
+        if self._shelf_timer is not None:
+            self._shelf_timer.cancel()
+            self._shelf_timer = None
+
+    # Looking for the oldest record that somebody may have.
+
+    def has_ready(self) -> bool:
+        return self.has_head() and (not self.picky or self._may_go())
+
+    def has_head(self) -> bool:
+        """Whether there is an oldest record in memory, whoever may have it."""
+        return super().has_ready()
+
+    def _may_go(self) -> bool:
+        """Whether somebody may have the oldest record, once those who must not be had are away."""
+        while True:
+            counter, attributes = self.head_record()
+            if self.stops and counter > self.stops[0]:
+                return False
+            if attributes is None:
+                return True
+            key = attributes.ordering_key
+            if attributes.expires_at and attributes.expires_at <= time.time_ns():
+                self._expire(self.claim_head())
+            elif key and self.keys_out.get(key, counter) != counter:
+                if self.blocked_count >= BLOCKED_MAX:
+                    return False
+                self._block(key, self.claim_head())
+            else:
+                return True
+            if not self.has_head():
+                return False
+
+    def _expire(self, record: Returned) -> None:
+        self.expired_count += 1
+        if self.drops_expired or is_dead_letters(self.name):
+            self._leave(record, self.expired)
+            self.touch()
+        else:
+            self.bias += 1
+            attempts = self.leasing.attempts_of(record.counter)
+            self.leasing.burials.begin(record, "expired", attempts=attempts, reason="")
+        # Not from here: somebody is about to claim what is behind it.
+        self._committer.loop.call_soon(self.records_went)
+
+    def _leave(self, record: Returned, removals: Removals) -> None:
+        """A record that is out of its place goes for good, without having been handed out."""
+        removals.append(removal_of(record))
+        self.bytes_went(len(record.payload))
+        self.gone(record)
+
+    def expire_unread(self, ranges: Removals) -> None:
+        super().expire_unread(ranges)
+        count = sum(last - first + 1 for first, last, _ in ranges)
+        self.expired_count += count
+        self.bytes_went(sum(weight for _, _, weight in ranges) - records_weight(0, count))
+        for first, last, _ in ranges:
+            self.leasing.forget(first, last)
+        self.touch()
+
+    # Ordering keys.
+
+    def key_out(self, record: Returned) -> None:
+        """The record is handed out: no other one of its key is until it is gone."""
+        if record.attributes is not None and record.attributes.ordering_key:
+            self.keys_out[record.attributes.ordering_key] = record.counter
+
+    def key_in(self, counter: int, attributes: Attributes | None) -> None:
+        """The record is gone, and the next one of its key may follow."""
+        if attributes is None or self.keys_out.get(attributes.ordering_key) != counter:
+            return
+        key = attributes.ordering_key
+        del self.keys_out[key]
+        if key in self.blocked:
+            self.bring_back([self._unblock(key)])
+
+    def _block(self, key: bytes, record: Returned) -> None:
+        heappush(self.blocked.setdefault(key, []), record.counter)
+        self.blocked_count += 1
+        # It was never away from the queue.
+        self.bias += 1
+        self.shelf.keep(record)
+        self.shelf.trim()
+
+    def _unblock(self, key: bytes) -> int:
+        counters = self.blocked[key]
+        counter = heappop(counters)
+        if not counters:
+            del self.blocked[key]
+        self.blocked_count -= 1
+        return counter
+
+    def gone(self, record: Returned) -> None:
+        """The record leaves for good: nobody counts its attempts, nobody waits for its key."""
+        self.leasing.forget(record.counter)
+        if self.keys_out:
+            self.key_in(record.counter, record.attributes)
+
+
+def _get(log: Log, name: str, counter: int) -> Returned | None:
+    found = fetched(log, name, [counter])
+    return found[0] if found else None

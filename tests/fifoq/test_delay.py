@@ -1,0 +1,241 @@
+"""Delays: a record waits for its time, in memory and across a reopen."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from fifoq import Key
+from tests.fifoq.support import Bench, cancelled, drained, fake_time, started
+from tests.support.virtual import settle
+
+pytestmark = pytest.mark.anyio
+
+LEVELS = ("memory", "os", "sync")
+SECOND = 1_000_000_000
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_a_delayed_record_waits_and_younger_ones_pass(bench: Bench, durability: str) -> None:
+    async with bench.open(durability=durability) as q:
+        await q.put(b"later", delay=5)
+        await q.put(b"now")
+        assert (len(q), q.stats().ready, q.stats().delayed) == (2, 1, 1)
+        assert await q.take() == b"now"
+        assert await q.peek() is None
+        taking = await started(q.take())
+        await asyncio.sleep(4.9)
+        assert not taking.done()
+        await asyncio.sleep(0.2)
+        assert await taking == b"later"
+        assert (len(q), q.stats().delayed) == (0, 0)
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_records_come_in_the_order_of_their_times(bench: Bench, durability: str) -> None:
+    async with bench.open(durability=durability) as q:
+        for seconds in (3, 1, 2):
+            await q.put(b"%d" % seconds, delay=seconds)
+        found = []
+        for _ in range(3):
+            found.append(await q.take())
+        assert found == [b"1", b"2", b"3"]
+
+
+async def test_a_record_whose_time_has_come_is_at_its_place(bench: Bench) -> None:
+    """In front of younger ones that nobody has taken."""
+    async with bench.open() as q:
+        await q.put(b"a", delay=1)
+        await q.put_many([b"b", b"c"])
+        await asyncio.sleep(1.1)
+        assert await drained(q) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_a_delay_survives_a_reopen(
+    bench: Bench, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = fake_time(monkeypatch)
+    async with bench.open(durability=durability) as q:
+        await q.put_many([b"a", b"b"], delay=60)
+        await q.put(b"c")
+    now[0] += 20 * SECOND
+    async with bench.open(durability=durability) as q:
+        assert (len(q), q.stats().delayed) == (3, 2)
+        assert await q.take() == b"c"
+        taking = await started(q.take())
+        await asyncio.sleep(39.9)
+        assert not taking.done()
+        await asyncio.sleep(0.2)
+        assert await taking == b"a"
+        assert await q.take() == b"b"
+    async with bench.open() as q:
+        assert len(q) == 0
+
+
+async def test_a_record_that_was_due_while_nobody_looked_is_there(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = fake_time(monkeypatch)
+    async with bench.open() as q:
+        await q.put(b"a", delay=5)
+        await q.put(b"b")
+    bench.crash()
+    now[0] += 10 * SECOND
+    async with bench.open() as q:
+        await settle()
+        assert await drained(q) == [b"a", b"b"]
+
+
+async def test_a_clock_that_was_set_back_makes_nothing_wait_longer(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = fake_time(monkeypatch)
+    async with bench.open() as q:
+        await q.put(b"a", delay=60)
+    now[0] -= 3600 * SECOND
+    async with bench.open() as q:
+        assert await q.take(timeout=60.5) == b"a"
+
+
+async def test_a_time_may_be_given_as_a_date_or_as_seconds(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = fake_time(monkeypatch)
+    moment = datetime.fromtimestamp(now[0] / SECOND, UTC)
+    async with bench.open() as q:
+        await q.put(b"date", deliver_at=moment + timedelta(seconds=5))
+        await q.put(b"number", deliver_at=now[0] / SECOND + 6)
+        await q.put(b"past", deliver_at=moment - timedelta(days=1))
+        assert q.stats().delayed == 2
+        assert await q.take() == b"past"
+        assert await q.take(timeout=5.1) == b"date"
+        assert await q.take(timeout=1.1) == b"number"
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_a_delayed_record_can_be_cancelled(bench: Bench, durability: str) -> None:
+    async with bench.open(durability=durability) as q:
+        first = await q.put(b"a", delay=5)
+        second = await q.put(b"b", delay=5)
+        plain = await q.put(b"c")
+        assert await q.cancel(first)
+        assert not await q.cancel(first)
+        assert not await q.cancel(plain)
+        assert not await q.cancel(Key(second.counter, second.timestamp + 1))
+        assert (len(q), q.stats().delayed) == (2, 1)
+        assert await q.take() == b"c"
+        await asyncio.sleep(6)
+        assert not await q.cancel(second)
+        assert await drained(q) == [b"b"]
+    async with bench.open() as q:
+        assert len(q) == 0
+
+
+async def test_a_cancelled_delay_is_gone_after_a_crash(bench: Bench) -> None:
+    async with bench.open() as q:
+        key = await q.put(b"a", delay=5)
+        await q.put(b"b", delay=6)
+        assert await q.cancel(key)
+    bench.crash()
+    async with bench.open() as q:
+        assert await q.take() == b"b"
+        assert not len(q)
+
+
+async def test_a_cancelled_put_with_a_delay_leaves_nothing(bench: Bench) -> None:
+    async with bench.open() as q:
+        bench.runner.hold()
+        putting = await started(q.put(b"first"))
+        withdrawn = await started(q.put(b"never", delay=1))
+        await cancelled(withdrawn)
+        bench.runner.let_go()
+        await putting
+        assert (len(q), q.stats().delayed) == (1, 0)
+        await asyncio.sleep(2)
+        assert await drained(q) == [b"first"]
+
+
+async def test_nothing_is_due_before_it_is_committed(bench: Bench) -> None:
+    """A slow disk: the time passes while the record waits for its sync."""
+    async with bench.open() as q:
+        bench.runner.hold()
+        putting = await started(q.put(b"a", delay=1))
+        taking = await started(q.take())
+        await asyncio.sleep(2)
+        assert not taking.done()
+        bench.runner.let_go()
+        await putting
+        assert await taking == b"a"
+
+
+async def test_many_delayed_records_need_little_memory(bench: Bench) -> None:
+    """Only when and which stays in memory; the records are read when they are due."""
+    count, size = 3000, 4000
+    async with bench.open(durability="memory") as q:
+        for start in range(0, count, 100):
+            await q.put_many(
+                [b"%04d" % i + bytes(size) for i in range(start, start + 100)], delay=9
+            )
+            await q.flush()
+        assert len(q.shelf.kept) < count
+        assert q.stats().delayed == count
+        await asyncio.sleep(10)
+        found = await drained(q)
+        assert [int(item[:4]) for item in found] == list(range(count))
+
+
+@pytest.mark.parametrize(
+    ("keywords", "said"),
+    [
+        ({"delay": -1}, "delay=-1 is not 0 or more"),
+        ({"delay": float("nan")}, "delay=nan is not 0 or more"),
+        ({"delay": "soon"}, "delay='soon' is not a number of seconds"),
+        ({"delay": 1, "deliver_at": 2}, "two ways to say one thing"),
+        ({"deliver_at": datetime(2030, 1, 1)}, "has no time zone"),
+        ({"ttl": 0}, "ttl=0 is not above 0"),
+        ({"ttl": -5}, "ttl=-5 is not above 0"),
+        ({"priority": 3}, "has no priorities"),
+        ({"priority": 11}, "not one of 0"),
+        ({"priority": "high"}, "is not a whole number"),
+        ({"ordering_key": ""}, "of 0 bytes"),
+        ({"ordering_key": 5}, "is a str"),
+        ({"colour": "red"}, "not 'colour'"),
+    ],
+)
+async def test_nonsense_is_refused_and_nothing_is_stored(
+    bench: Bench, keywords: dict[str, Any], said: str
+) -> None:
+    async with bench.open() as q:
+        with pytest.raises((TypeError, ValueError), match=said):
+            await q.put(b"a", **keywords)
+        with pytest.raises((TypeError, ValueError), match=said):
+            await q.put_many([b"a"], **keywords)
+        assert not len(q)
+        assert q.next == 1
+
+
+async def test_what_is_delayed_can_be_removed_with_the_others(bench: Bench) -> None:
+    async with bench.open() as q:
+        await q.put_many([b"a", b"b"], delay=5)
+        last = await q.put(b"c")
+        await q.put(b"d", delay=5)
+        assert await q.remove_upto(last.counter) == 3
+        await asyncio.sleep(6)
+        assert await drained(q) == [b"d"]
+    async with bench.open() as q:
+        assert not len(q)
+
+
+async def test_a_cancelled_take_of_a_delayed_record_gives_it_back(bench: Bench) -> None:
+    async with bench.open() as q:
+        await q.put(b"a", delay=1)
+        await asyncio.sleep(1.1)
+        bench.runner.hold()
+        taking = await started(q.take())
+        await cancelled(taking)
+        bench.runner.let_go()
+        assert await q.take() == b"a"

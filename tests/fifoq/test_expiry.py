@@ -1,0 +1,140 @@
+"""Expiry: nobody gets a record that is too old; it is removed by whoever comes to it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fifoq import QueueClosed, QueueEmpty
+from tests.fifoq.support import Bench, drained, fake_time, started
+from tests.support.virtual import settle
+
+pytestmark = pytest.mark.anyio
+
+LEVELS = ("memory", "os", "sync")
+SECOND = 1_000_000_000
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_what_is_too_old_is_passed_by_and_counted(
+    bench: Bench, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = fake_time(monkeypatch)
+    async with bench.open(durability=durability) as q:
+        await q.put(b"a", ttl=10)
+        await q.put(b"b")
+        await q.put(b"c", ttl=20)
+        now[0] += 10 * SECOND
+        assert await q.peek() == b"b"
+        assert (len(q), q.stats().expired) == (2, 1)
+        assert await q.take() == b"b"
+        now[0] += 10 * SECOND
+        with pytest.raises(QueueEmpty):
+            q.take_nowait()
+        assert (len(q), q.stats().expired) == (0, 2)
+    async with bench.open() as q:
+        assert len(q) == 0
+
+
+async def test_a_record_in_time_is_handed_out(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = fake_time(monkeypatch)
+    async with bench.open() as q:
+        await q.put(b"a", ttl=10)
+        now[0] += 10 * SECOND - 1
+        async with q.lease() as delivery:
+            # Whoever has it may finish.
+            now[0] += 60 * SECOND
+            assert delivery.item == b"a"
+        assert not len(q)
+
+
+@pytest.mark.parametrize("leasing", [False, True])
+async def test_what_expired_on_disk_is_never_handed_out(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, leasing: bool
+) -> None:
+    now = fake_time(monkeypatch)
+    async with bench.open() as q:
+        await q.put_many([b"old"] * 3000, ttl=10)
+        await q.put_many([b"a", b"b"])
+        await q.put_many([b"young"], ttl=60)
+    now[0] += 30 * SECOND
+    bench.crash()
+    async with bench.open(statistics=True) as q:
+        if leasing:
+            async with q.lease() as delivery:
+                assert delivery.item == b"a"
+        else:
+            assert await q.take() == b"a"
+        assert q.stats().expired == 3000
+        assert await drained(q) == [b"b", b"young"]
+    async with bench.open() as q:
+        assert len(q) == 0
+        assert q.stats().total_take_count == q.stats().total_put_count == 3003
+
+
+async def test_a_time_to_live_begins_when_the_delay_is_over(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = fake_time(monkeypatch)
+    async with bench.open() as q:
+        await q.put(b"a", delay=60, ttl=10)
+        await asyncio.sleep(60.1)
+        now[0] += 69 * SECOND
+        assert await q.peek() == b"a"
+        now[0] += 2 * SECOND
+        assert await q.peek() is None
+        assert not len(q)
+
+
+async def test_room_of_what_expired_is_given_to_those_who_wait(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = fake_time(monkeypatch)
+    async with bench.open(maxsize=1) as q:
+        await q.put(b"a", ttl=10)
+        putting = await started(q.put(b"b"))
+        now[0] += 11 * SECOND
+        taking = await started(q.take())
+        await settle()
+        assert putting.done()
+        assert await taking == b"b"
+
+
+async def test_a_queue_that_is_shut_down_ends_when_the_rest_has_expired(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = fake_time(monkeypatch)
+    async with bench.open() as q:
+        await q.put(b"a", ttl=10)
+        q.shutdown()
+        now[0] += 11 * SECOND
+        with pytest.raises(QueueClosed, match="is empty"):
+            await q.take()
+
+
+async def test_a_nacked_record_expires_as_well(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = fake_time(monkeypatch)
+    async with bench.open() as q:
+        await q.put(b"a", ttl=10)
+        delivery = await q.lease()
+        now[0] += 11 * SECOND
+        delivery.nack(delay=0)
+        assert await q.peek() is None
+        assert (len(q), q.stats().expired) == (0, 1)
+
+
+async def test_bytes_of_what_expired_are_free(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = fake_time(monkeypatch)
+    async with bench.open(max_bytes=100) as q:
+        await q.put(b"x" * 90, ttl=1)
+        now[0] += 2 * SECOND
+        assert await q.peek() is None
+        await q.put(b"y" * 100)
+        assert await q.take() == b"y" * 100

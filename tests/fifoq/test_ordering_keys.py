@@ -1,0 +1,160 @@
+"""Ordering keys: of each key one record is out at a time, of different keys any number."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import defaultdict
+
+import pytest
+
+from fifoq import waiting
+from tests.fifoq.support import Bench, cancelled, drained, started
+
+pytestmark = pytest.mark.anyio
+
+LEVELS = ("memory", "os", "sync")
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_one_record_of_a_key_is_out_at_a_time(bench: Bench, durability: str) -> None:
+    async with bench.open(durability=durability) as q:
+        for item in (b"a1", b"a2", b"b1", b"a3", b"b2"):
+            await q.put(item, ordering_key=item[:1].decode())
+        await q.put(b"free")
+        first, second, third = await q.lease(), await q.lease(), await q.lease()
+        assert [d.item for d in (first, second, third)] == [b"a1", b"b1", b"free"]
+        assert len(q) == 6
+        waiting = await started(q.lease())
+        assert not waiting.done()
+        await first.ack()
+        assert (await waiting).item == b"a2"
+        await second.ack()
+        fourth = await q.lease()
+        assert fourth.item == b"b2"
+        await (await waiting).ack()
+        await fourth.ack()
+        await third.ack()
+        assert await drained(q) == [b"a3"]
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_a_nacked_record_keeps_its_key_back(bench: Bench, durability: str) -> None:
+    async with bench.open(durability=durability) as q:
+        await q.put_many([b"a1", b"a2"], ordering_key="a")
+        await q.put(b"b1", ordering_key="b")
+        (await q.lease()).nack(delay=5)
+        assert (await q.lease()).item == b"b1"
+        waiting = await started(q.lease())
+        await asyncio.sleep(4.9)
+        assert not waiting.done()
+        await asyncio.sleep(0.2)
+        delivery = await waiting
+        assert (delivery.item, delivery.attempt) == (b"a1", 2)
+        await delivery.ack()
+        assert (await q.lease()).item == b"a2"
+
+
+async def test_a_lease_that_ends_comes_back_before_its_followers(bench: Bench) -> None:
+    async with bench.open(lease_seconds=5) as q:
+        await q.put_many([b"a1", b"a2"], ordering_key="a")
+        await q.lease()
+        waiting = await started(q.lease())
+        await asyncio.sleep(5.1)
+        assert (await waiting).item == b"a1"
+
+
+async def test_a_take_lets_the_next_one_of_its_key_follow(bench: Bench) -> None:
+    async with bench.open() as q:
+        await q.put_many([b"a1", b"a2", b"a3"], ordering_key="a")
+        (await q.lease()).nack(delay=0)
+        assert await q.take() == b"a1"
+        async with q.lease() as delivery:
+            assert delivery.item == b"a2"
+            assert await q.peek() is None
+        assert await drained(q) == [b"a3"]
+
+
+async def test_a_caller_that_leaves_blocks_nobody(bench: Bench) -> None:
+    async with bench.open() as q:
+        await q.put_many([b"a1", b"a2"], ordering_key="a")
+        bench.runner.hold()
+        leasing = await started(q.lease())
+        await cancelled(leasing)
+        bench.runner.let_go()
+        async with q.lease() as delivery:
+            assert delivery.item == b"a1"
+        assert await drained(q) == [b"a2"]
+
+
+async def test_after_a_reopen_every_key_starts_with_its_oldest(bench: Bench) -> None:
+    async with bench.open() as q:
+        await q.put_many([b"a1", b"a2"], ordering_key="a")
+        await q.put_many([b"b1", b"b2"], ordering_key="b")
+        await q.lease()
+        await q.lease()
+    bench.crash()
+    async with bench.open() as q:
+        assert [(await q.lease()).item for _ in range(2)] == [b"a1", b"b1"]
+
+
+async def test_a_key_with_a_long_backlog_is_passed_by_up_to_a_limit(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "BLOCKED_MAX", 10)
+    async with bench.open() as q:
+        await q.put_many([b"%d" % n for n in range(20)], ordering_key="hot")
+        await q.put(b"free")
+        hot = await q.lease()
+        leasing = await started(q.lease())
+        assert not leasing.done()
+        assert q.blocked_count == 10
+        await hot.ack()
+        assert (await leasing).item == b"1"
+
+
+async def test_blocked_records_can_be_removed(bench: Bench) -> None:
+    async with bench.open() as q:
+        await q.put_many([b"1", b"2", b"3"], ordering_key="a")
+        last = await q.put(b"4")
+        first = await q.lease()
+        assert (await q.lease()).item == b"4"
+        assert await q.remove_upto(last.counter) == 4
+        assert not len(q)
+        assert first.state == "removed"
+        await q.put(b"5", ordering_key="a")
+        assert (await q.lease()).item == b"5"
+
+
+@pytest.mark.parametrize("durability", ["memory", "sync"])
+async def test_consumers_in_parallel_keep_the_order_of_each_key(
+    bench: Bench, durability: str
+) -> None:
+    chance = random.Random(7)
+    handled: dict[str, list[int]] = defaultdict(list)
+    busy: set[str] = set()
+    async with bench.open(durability=durability, retry_backoff=0.01) as q:
+        for number in range(400):
+            await q.put(b"%d" % number, ordering_key=f"k{number % 7}")
+
+        async def consume() -> None:
+            while True:
+                async with q.lease() as delivery:
+                    number = int(delivery.item)
+                    key = f"k{number % 7}"
+                    assert key not in busy
+                    busy.add(key)
+                    await asyncio.sleep(chance.random() / 10)
+                    busy.discard(key)
+                    if chance.random() < 0.2 and delivery.attempt < 3:
+                        delivery.nack()
+                        continue
+                    handled[key].append(number)
+
+        consumers = [asyncio.ensure_future(consume()) for _ in range(16)]
+        while len(q):
+            await asyncio.sleep(0.5)
+        for task in consumers:
+            await cancelled(task)
+    assert sum(map(len, handled.values())) == 400
+    assert all(numbers == sorted(numbers) for numbers in handled.values())
