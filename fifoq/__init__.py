@@ -13,6 +13,7 @@ from fifoq.asyncio_queue import AsyncioQueue  # noqa: E402
 from fifoq.browse import Record  # noqa: E402
 from fifoq.compacting import Compacted  # noqa: E402
 from fifoq.cursor import Cursor, Lag  # noqa: E402
+from fifoq.delivery import Delivery, Leasing, LeasingMany  # noqa: E402
 from fifoq.errors import (  # noqa: E402
     QueueClosed,
     QueueEmpty,
@@ -24,7 +25,6 @@ from fifoq.errors import (  # noqa: E402
 )
 from fifoq.holding import ConsumerStats  # noqa: E402
 from fifoq.keys import Keys  # noqa: E402
-from fifoq.lease import Delivery, Leasing  # noqa: E402
 from fifoq.options import QueueOptions, StoreOptions  # noqa: E402
 from fifoq.pins import Pin  # noqa: E402
 from fifoq.queue import Queue  # noqa: E402
@@ -79,6 +79,7 @@ __all__ = [
     "Keys",
     "Lag",
     "Leasing",
+    "LeasingMany",
     "Opening",
     "Pin",
     "Quarantine",

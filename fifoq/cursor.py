@@ -19,10 +19,10 @@ from fifoq.codec import decode_headers
 from fifoq.consumers import check_consumer_name
 from fifoq.cursor_lease import CursorLeases
 from fifoq.cursor_position import CursorPosition, encode_position, state_name
+from fifoq.delivery import Leasing
 from fifoq.errors import QueueClosed, SchemaMismatch
 from fifoq.holding import Consumers, CursorHold, first_from
 from fifoq.jobs import Call
-from fifoq.lease import Leasing
 from fifoq.options import SYNC
 from fifoq.reading import Loaded, Reading
 from fifoq.taking import TAKE_MANY_MAX

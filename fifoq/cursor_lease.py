@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from fifoq.lease import Delivery, Leases
+from fifoq.delivery import Delivery
+from fifoq.lease import Leases
 from fifoq.reading import Reading
 
 if TYPE_CHECKING:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import time
-from collections.abc import Generator
-from types import TracebackType
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-import msgspec
-
-from fifoq.attributes import SECONDS_MAX, Attributes
+from fifoq.attributes import SECONDS_MAX
 from fifoq.burying import Burials, burial, refuse_burial
-from fifoq.codec import decode_headers
+from fifoq.delivery import Delivery
 from fifoq.errors import StaleLease
 from fifoq.jobs import Waiter
 from fifoq.options import MEMORY, OS
 from fifoq.runs import Removals, Returned
-from store import FifoqError, Key
 from store.blocks import records_weight
 
 if TYPE_CHECKING:
@@ -31,9 +26,6 @@ T = TypeVar("T")
 SCAN_SECONDS_PER_LEASE: Final = 1e-6
 """Looking for ended leases is put off this long for each one that is out."""
 DOUBLINGS_MAX: Final = 64
-EXTENDED_SECONDS_MAX: Final = 12 * 3600
-"""A lease in an `async with` is extended up to here; a handler that hangs gives its record back."""
-
 
 ENDS: Final = {
     "nacked": "it was given back",
@@ -43,167 +35,6 @@ ENDS: Final = {
 """What became of the last attempt, by the delivery's state."""
 NEVER_BACK: Final = "whoever leased it last never gave it back"
 """Why a record is buried that somebody wants to lease once more than it may be."""
-
-
-class Done:
-    """What a call gives that has had its effect: it may be awaited."""
-
-    __slots__ = ()
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return
-        yield
-
-
-DONE: Final = Done()
-
-
-class Delivery(msgspec.Struct, Generic[T], eq=False):
-    """A leased record. `ack` it when it is done, `nack` it to give it back."""
-
-    _leases: Leases[T]
-    _counter: int
-    _time: int
-    _payload: bytes
-    item: T
-    attempt: int
-    deadline: float
-    _attributes: Attributes | None = None
-    keeper: _Keeper | None = None
-    state: str = "leased"
-
-    def __repr__(self) -> str:
-        return f"<Delivery {self._counter} attempt={self.attempt} {self.state}>"
-
-    @property
-    def key(self) -> Key:
-        return Key(self._counter, self._time)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return decode_headers(self._attributes.headers if self._attributes else None)
-
-    async def ack(self) -> bool:
-        """The record is done for good; committed at the queue's durability on return.
-
-        False if it was acked before. StaleLease if the lease has ended: nothing was changed.
-        Cancelled, it is applied or not, and may be repeated.
-        """
-        leases = self._leases
-        counter = self._counter
-        if leases.acks_pass and leases.held.get(counter) is self:
-            del leases.held[counter]
-            self.state = "acked"
-            leases.acked.append(self)
-            leases.queue.bias -= 1
-            return True
-        return await leases.ack(self)
-
-    def nack(self, *, delay: float | None = None) -> Done:
-        """Give the record back to its place, for another attempt. StaleLease as for `ack`.
-
-        It waits there for `delay` seconds, or as long as the queue's `retry_backoff` says, unless
-        the store is opened anew before. It may be awaited, as `ack` must be, but need not.
-        """
-        self._leases.nack(self, delay=delay)
-        return DONE
-
-    async def reject(self, reason: str = "", *, error: BaseException | None = None) -> None:
-        """The record goes to the dead letters of its queue, in one commit with its removal.
-
-        It is committed at the queue's durability on return. The reason, and the error with its
-        traceback, go along in headers. DiskFull: nothing happened, the record is leased as before;
-        cancelled, it is moved or not. StaleLease as for `ack`. ValueError in a queue of dead
-        letters: there is no other place for them.
-        """
-        await self._leases.reject(self, reason, error)
-
-    def extend(self, seconds: float) -> Done:
-        """Let the lease end `seconds` from now. StaleLease if it has ended. May be awaited."""
-        self._leases.extend(self, seconds)
-        return DONE
-
-    def record(self) -> Returned:
-        """The record as it goes back to its place."""
-        return Returned(self._counter, self._time, self._payload, self._attributes)
-
-
-class _Keeper:
-    """Extends a lease while the `async with` block that has it runs."""
-
-    __slots__ = ("ends", "seconds")
-
-    def __init__(self, seconds: float, ends: float) -> None:
-        self.seconds = seconds
-        self.ends = ends
-
-
-class Leasing(msgspec.Struct, Generic[T], eq=False):
-    """What `Queue.lease` gives: await it for a Delivery, or enter it with `async with`."""
-
-    _queue: Queue[T]
-    _seconds: float | None
-    _timeout: float | None
-    _auto_extend: bool
-    _delivery: Delivery[T] | None = None
-
-    def __await__(self) -> Generator[Any, None, Delivery[T]]:
-        queue = self._queue
-        head = queue.head
-        if head < queue.lease_limit and self._seconds is None:
-            queue.head = queue.taken_from = head + 1
-            queue.bias += 1
-            leases = queue.leasing
-            payload: Any = queue.ready.popleft()
-            delivery = leases.held[head] = Delivery(
-                leases, head, leases.window_time, payload, payload, 1, leases.window_deadline
-            )
-            leases.given.append(head)
-            return delivery
-        return (yield from self._lease().__await__())
-
-    async def _lease(self) -> Delivery[T]:
-        queue = self._queue
-        if self._timeout is None:
-            return await queue.leasing.lease(self._seconds)
-        async with asyncio.timeout(self._timeout):
-            return await queue.leasing.lease(self._seconds)
-
-    async def __aenter__(self) -> Delivery[T]:
-        delivery = await self.start()
-        self.keep()
-        return delivery
-
-    async def start(self) -> Delivery[T]:
-        """Lease the record that `keep` and the exit are about."""
-        self._delivery = await self._lease()
-        return self._delivery
-
-    def keep(self) -> None:
-        """Have the lease extended from now on, if it is to be."""
-        delivery = self._delivery
-        assert delivery is not None
-        if self._auto_extend:
-            seconds = self._queue.leasing.term(self._seconds)
-            delivery.keeper = _Keeper(seconds, delivery.deadline + EXTENDED_SECONDS_MAX)
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        delivery = self._delivery
-        assert delivery is not None
-        delivery.keeper = None
-        if delivery.state != "leased":
-            return
-        if kind is None:
-            await delivery.ack()
-        else:
-            # The error of the block goes on, also when the store is gone.
-            with contextlib.suppress(FifoqError):
-                delivery._leases.nack(delivery, error)
 
 
 class Leases(Generic[T]):
@@ -260,40 +91,87 @@ class Leases(Generic[T]):
     async def lease(self, seconds: float | None) -> Delivery[T]:
         """Hand out the oldest record; waits for one, and for the note of its attempt."""
         queue = self.queue
-        while True:
+        claimed = None
+        while claimed is None:
             while not queue.looks_ready():
                 await queue.wait_to_take()
-            item = queue.decoded_head()
-            record = queue.claim_head()
-            queue.bias += 1
-            queue.key_out(record)
-            counter = record.counter
-            attempt = self._attempts.get(counter, 0) + 1 if self._attempts else 1
-            if attempt == 1 or self.burials.allowed(attempt - 1):
-                break
-            # Nobody gave it back: whoever had it last died with it.
-            self.burials.begin(record, "max-retries", attempts=attempt - 1, reason=NEVER_BACK)
-        if attempt == 1:
-            queue.note_delay(1, time.time_ns() - record.time)
+            claimed = self._claim()
+        record, item, attempt = claimed
         queue.touch()
         # Of this step: the level may be another one when the note is written.
         in_memory = queue.level == MEMORY
         if in_memory:
             queue.records_went()
         else:
-            queue.leases[counter] = attempt
-            await self._note_attempt(record)
+            queue.leases[record.counter] = attempt
+            await self._note_attempts([record])
         deadline = self._committer.loop.time() + self.term(seconds)
-        delivery = self.held[counter] = Delivery(
-            self, counter, record.time, record.payload, item, attempt, deadline, record.attributes
-        )
+        delivery = self._hold(record, item, attempt, deadline)
         if in_memory:
             self._note_window()
-            self.given.append(counter)
+            self.given.append(record.counter)
             self._window_start += 1
             if seconds is None:
                 self._open_window(deadline)
         self._watch(deadline)
+        return delivery
+
+    async def lease_many(
+        self, count: int, seconds: float | None, max_bytes: int | None
+    ) -> list[Delivery[T]]:
+        """The same for 1 to `count` records, whose attempts are noted in one commit."""
+        queue = self.queue
+        claimed: list[tuple[Returned, T, int]] = []
+        while not claimed:
+            while not queue.looks_ready():
+                await queue.wait_to_take()
+            size = 0
+            while len(claimed) < count and queue.has_ready():
+                size += len(queue.peek_head() or b"")
+                if claimed and (
+                    (max_bytes is not None and size > max_bytes) or not queue.decodes_head()
+                ):
+                    break
+                found = self._claim()
+                if found is not None:
+                    claimed.append(found)
+        queue.touch()
+        in_memory = queue.level == MEMORY
+        if in_memory:
+            queue.records_went()
+        else:
+            queue.leases.update((record.counter, attempt) for record, _, attempt in claimed)
+            await self._note_attempts([record for record, _, _ in claimed])
+        deadline = self._committer.loop.time() + self.term(seconds)
+        deliveries = [self._hold(*one, deadline) for one in claimed]
+        if in_memory:
+            self._note_window()
+            self.given += [record.counter for record, _, _ in claimed]
+            self._window_start = len(self.given)
+        self._watch(deadline)
+        return deliveries
+
+    def _claim(self) -> tuple[Returned, T, int] | None:
+        """The oldest record, its item and which attempt this is; None if there must be no other."""
+        queue = self.queue
+        item = queue.decoded_head()
+        record = queue.claim_head()
+        queue.bias += 1
+        queue.key_out(record)
+        attempt = self._attempts.get(record.counter, 0) + 1 if self._attempts else 1
+        if attempt == 1:
+            queue.note_delay(1, time.time_ns() - record.time)
+        elif not self.burials.allowed(attempt - 1):
+            # Nobody gave it back: whoever had it last died with it.
+            self.burials.begin(record, "max-retries", attempts=attempt - 1, reason=NEVER_BACK)
+            return None
+        return record, item, attempt
+
+    def _hold(self, record: Returned, item: T, attempt: int, deadline: float) -> Delivery[T]:
+        counter, moment, payload, attributes = record
+        delivery = self.held[counter] = Delivery(
+            self, counter, moment, payload, item, attempt, deadline, attributes
+        )
         return delivery
 
     def _open_window(self, deadline: float) -> None:
@@ -320,24 +198,26 @@ class Leases(Generic[T]):
             self.queue.note_delay(count, self._window_now - self.window_time)
         self._window_start = len(self.given)
 
-    async def _note_attempt(self, record: Returned) -> None:
-        """Write that the record is about to be handed out; if the caller leaves, it is not."""
+    async def _note_attempts(self, records: list[Returned]) -> None:
+        """Write that records are about to be handed out; if the caller leaves, they are not."""
         committer, queue = self._committer, self.queue
-        waiter = Waiter(committer.loop.create_future(), queue, first=record.counter)
+        counters = [record.counter for record in records]
+        waiter = Waiter(committer.loop.create_future(), queue, first=max(counters))
         committer.wait(waiter, OS)
-        self.noting.add(record.counter)
+        self.noting.update(counters)
         queue.records_went()
         try:
             await waiter.future
         except BaseException:
             waiter.future.cancel()
-            if queue.leases.pop(record.counter, None) is None:
-                # It is in a frame already: the next one says that it was no attempt.
-                queue.leases[record.counter] = self._attempts.get(record.counter, 0)
-            self._return(record)
+            for record in records:
+                if queue.leases.pop(record.counter, None) is None:
+                    # It is in a frame already: the next one says that it was no attempt.
+                    queue.leases[record.counter] = self._attempts.get(record.counter, 0)
+                self._return(record)
             raise
         finally:
-            self.noting.discard(record.counter)
+            self.noting.difference_update(counters)
 
     async def ack(self, delivery: Delivery[T]) -> bool:
         if delivery.state == "acked":
@@ -346,17 +226,7 @@ class Leases(Generic[T]):
         self._require_held(delivery)
         queue = self.queue
         lease_limit = queue.lease_limit
-        queue.taken_time = now = time.time_ns()
-        queue.look(now)
-        counter = delivery._counter
-        del self.held[counter]
-        delivery.state = "acked"
-        self.acked.append(delivery)
-        queue.bias -= 1
-        self._gone(delivery)
-        queue.bytes_went(len(delivery._payload))
-        queue.touch()
-        queue.records_went()
+        self._note_acks([delivery])
         if queue.level == MEMORY:
             if not (self._attempts or queue.has_putters) and queue.fast:
                 # Leases do not change the size: their window may stay open beside this one.
@@ -364,10 +234,40 @@ class Leases(Generic[T]):
                 queue.lease_limit = lease_limit
                 self._committer.open_window(queue)
             return True
-        waiter = Waiter(self._committer.loop.create_future(), queue, first=counter)
+        waiter = Waiter(self._committer.loop.create_future(), queue, first=delivery._counter)
         self._committer.wait(waiter, queue.level)
         await waiter.future
         return True
+
+    async def ack_many(self, deliveries: Sequence[Delivery[T]]) -> int:
+        """Ack several in one commit; says how many were not acked before."""
+        fresh = [delivery for delivery in deliveries if delivery.state != "acked"]
+        for delivery in fresh:
+            # All before the first is acked: a stale one must change nothing.
+            self._require_held(delivery)
+        if len({delivery._counter for delivery in fresh}) < len(fresh):
+            raise ValueError("a delivery is among those to be acked twice. Nothing was changed.")
+        if fresh:
+            self._note_acks(fresh)
+        if self.queue.level != MEMORY and deliveries:
+            last = max(deliveries, key=lambda delivery: delivery._counter)
+            await self._ack_committed(last)
+        return len(fresh)
+
+    def _note_acks(self, deliveries: Sequence[Delivery[T]]) -> None:
+        """Records are done for good, to be committed."""
+        queue = self.queue
+        queue.taken_time = now = time.time_ns()
+        queue.look(now)
+        for delivery in deliveries:
+            del self.held[delivery._counter]
+            delivery.state = "acked"
+            self.acked.append(delivery)
+            queue.bias -= 1
+            queue.bytes_went(len(delivery._payload))
+            self._gone(delivery)
+        queue.touch()
+        queue.records_went()
 
     async def _ack_committed(self, delivery: Delivery[T]) -> None:
         """Wait for an ack whose first caller may have left before it was committed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fifoq.browse import Record, browse
@@ -16,15 +16,16 @@ from fifoq.codec import Codec
 from fifoq.committer import Committer
 from fifoq.consumers import id_text
 from fifoq.cursor import Cursor, Start, open_cursor
+from fifoq.delivery import Delivery, Leasing, LeasingMany
 from fifoq.errors import QueueClosed
-from fifoq.lease import Leases, Leasing
+from fifoq.lease import Leases
 from fifoq.member import AT_ONCE, DRAINING, wake_all
 from fifoq.options import QueueOptions
 from fifoq.putting import Putting
 from fifoq.recurring import CatchUp, Schedule
 from fifoq.removing import Removing
 from fifoq.stats import QueueStats, collect, watch
-from fifoq.taking import Taking
+from fifoq.taking import TAKE_MANY_MAX, Taking
 from store import Log
 from store.state import QueueState
 
@@ -69,6 +70,35 @@ class Queue(Putting[T], Taking[T], Removing[T]):
         if seconds is not None and not 0 < seconds < float("inf"):
             raise ValueError(f"seconds={seconds} is not above 0. Nothing was leased.")
         return Leasing(self, seconds, timeout, auto_extend)
+
+    def lease_many(
+        self,
+        count: int,
+        *,
+        seconds: float | None = None,
+        timeout: float | None = None,
+        max_bytes: int | None = None,
+        auto_extend: bool = True,
+    ) -> LeasingMany[T]:
+        """The same for 1 to `count` records at once, more than one only up to `max_bytes`.
+
+        Await it for a list of deliveries, or use it with `async with`: those that are still leased
+        at its end are acked in one commit, or given back on an exception.
+        """
+        if count < 1:
+            raise ValueError(f"count={count} is below 1. Nothing was leased.")
+        if seconds is not None and not 0 < seconds < float("inf"):
+            raise ValueError(f"seconds={seconds} is not above 0. Nothing was leased.")
+        return LeasingMany(
+            self, min(count, TAKE_MANY_MAX), seconds, timeout, max_bytes, auto_extend
+        )
+
+    async def ack_many(self, deliveries: Sequence[Delivery[T]]) -> int:
+        """Ack deliveries of this queue in one commit; returns how many were not acked before.
+
+        StaleLease if one of the leases has ended: nothing was changed.
+        """
+        return await self.leasing.ack_many(deliveries)
 
     def browse(self, start: int = 1) -> AsyncIterator[Record[T]]:
         """Records from counter `start` on that are not removed, in order; nothing changes.

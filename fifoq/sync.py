@@ -24,7 +24,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, TypeVar, overload
 
-from fifoq import lease as _lease
+from fifoq import delivery as _delivery
 from fifoq import queue as _queue
 from fifoq import store as _store
 from fifoq import topic as _topic
@@ -276,6 +276,27 @@ class Queue(Generic[T]):
         leasing = self._queue.lease(seconds=seconds, timeout=timeout, auto_extend=auto_extend)
         return Delivery(self._thread, leasing, self._thread.run(leasing.start, _give_back))
 
+    def lease_many(
+        self,
+        count: int,
+        *,
+        seconds: float | None = None,
+        timeout: float | None = None,
+        max_bytes: int | None = None,
+    ) -> list[Delivery[T]]:
+        """Hand out 1 to `count` records at once; waits for the first. Each is acked by itself."""
+        leasing = self._queue.lease_many(
+            count, seconds=seconds, timeout=timeout, max_bytes=max_bytes
+        )
+        deliveries = self._thread.run(leasing.start, _give_all_back)
+        alone = self._queue.lease(seconds=seconds)
+        return [Delivery(self._thread, alone.of(delivery), delivery) for delivery in deliveries]
+
+    def ack_many(self, deliveries: Iterable[Delivery[T]]) -> int:
+        """Ack deliveries of this queue in one commit; returns how many were not acked before."""
+        leased = [delivery._delivery for delivery in deliveries]
+        return self._thread.run(lambda: self._queue.ack_many(leased))
+
     def remove_upto(self, counter: int) -> int:
         """Remove every record whose counter is not above `counter`; returns how many there were."""
         return self._thread.run(lambda: self._queue.remove_upto(counter))
@@ -420,7 +441,7 @@ class Delivery(Generic[T]):
     """A leased record. `ack` it when it is done, `nack` it to give it back, or use `with`."""
 
     def __init__(
-        self, thread: LoopThread, leasing: _lease.Leasing[T], delivery: _lease.Delivery[T]
+        self, thread: LoopThread, leasing: _delivery.Leasing[T], delivery: _delivery.Delivery[T]
     ) -> None:
         self.item, self.key, self.attempt = delivery.item, delivery.key, delivery.attempt
         self._thread = thread
@@ -530,8 +551,13 @@ class Transaction:
         self._thread.run(lambda: self._transaction.__aexit__(kind, error, traceback))
 
 
-async def _give_back(delivery: _lease.Delivery[Any]) -> None:
-    delivery.nack()
+async def _give_back(delivery: _delivery.Delivery[Any]) -> None:
+    delivery.nack(delay=0)
+
+
+async def _give_all_back(deliveries: list[_delivery.Delivery[Any]]) -> None:
+    for delivery in deliveries:
+        delivery.nack(delay=0)
 
 
 @overload

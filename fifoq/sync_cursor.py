@@ -10,8 +10,8 @@ from fifoq import cursor as _cursor
 from fifoq.browse import Record
 from fifoq.codec import decode_headers
 from fifoq.cursor import Lag
+from fifoq.delivery import Delivery as _Delivery
 from fifoq.errors import QueueClosed
-from fifoq.lease import Delivery as _Delivery
 from fifoq.loopthread import LoopThread
 from store import Key
 

@@ -107,7 +107,7 @@ class Taking(Waiting[T]):
         records: list[Returned] = []
         size = 0
         while len(records) < count and self.has_ready():
-            if records and not self._decodes_head():
+            if records and not self.decodes_head():
                 break
             following = len(self.peek_head() or b"")
             if records and max_bytes is not None and size + following > max_bytes:
@@ -122,7 +122,7 @@ class Taking(Waiting[T]):
             await self._commit_removal(records)
         return records
 
-    def _decodes_head(self) -> bool:
+    def decodes_head(self) -> bool:
         if not self.codec.typed:
             return True
         try:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fifoq.attributes import size_of
 from fifoq.burying import bury, refuse_burial
+from fifoq.delivery import Delivery, Leasing
 from fifoq.joint import Joint
-from fifoq.lease import Delivery, Leasing
 from fifoq.options import OS
 from fifoq.runs import COLUMN_BYTES, FRAME_BYTES_MAX, LINES_PER_FRAME_MAX
 from store import FifoqError, ItemTooLarge, Key

@@ -17,8 +17,8 @@ from fifoq.codec import (
     OWN_PREFIX,
 )
 from fifoq.committer import LINGER_TURNS_MAX, RETRY_SECONDS, SEAL_SECONDS
+from fifoq.delivery import EXTENDED_SECONDS_MAX
 from fifoq.intake import UNSEALED_BYTES_MAX
-from fifoq.lease import EXTENDED_SECONDS_MAX
 from fifoq.line import CACHE_BYTES_MAX
 from fifoq.options import ITEM_BYTES_MAX
 from fifoq.places import WINDOW_MAX

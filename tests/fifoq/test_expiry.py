@@ -138,3 +138,40 @@ async def test_bytes_of_what_expired_are_free(
         assert await q.peek() is None
         await q.put(b"y" * 100)
         assert await q.take() == b"y" * 100
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_what_expired_may_go_to_the_dead_letters(
+    bench: Bench, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = fake_time(monkeypatch)
+    async with bench.open_store() as store:
+        q = await store.queue("jobs", durability=durability, on_expire="dlq")
+        await q.put(b"a", ttl=10, headers={"k": "v"}, ordering_key="x")
+        await q.put(b"b")
+        now[0] += 11 * SECOND
+        assert await q.take() == b"b"
+        await q.flush()
+        assert (len(q), q.stats().expired, q.stats().dead_lettered) == (0, 1, 1)
+        letters = await store.queue("jobs.dlq")
+        async with letters.lease() as letter:
+            assert letter.item == b"a"
+            assert letter.headers["k"] == "v"
+            assert letter.headers["fifoq.dlq.cause"] == "expired"
+
+
+async def test_what_expired_on_disk_goes_to_the_dead_letters_too(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = fake_time(monkeypatch)
+    async with bench.open_store() as store:
+        q = await store.queue("jobs", on_expire="dlq")
+        await q.put_many([b"a", b"b"], ttl=10)
+    bench.crash()
+    now[0] += 11 * SECOND
+    async with bench.open_store() as store:
+        q = await store.queue("jobs")
+        assert await q.peek() is None
+        await q.flush()
+        assert await drained(await store.queue("jobs.dlq")) == [b"a", b"b"]
+        assert not len(q)

@@ -47,6 +47,7 @@ INTERNAL = {
         "confirm",
         "counts",
         "decoded_head",
+        "decodes_head",
         "give_back",
         "look",
         "looks_ready",

@@ -40,8 +40,9 @@ JOINT_MUTANTS: Final = (
     _mutant(
         "a queue is opened beside a frame that puts into it",
         "store",
-        "        while name in committer.lines and name not in self._queues:\n",
-        "        while False:\n",
+        "            if name not in committer.lines and found.next_counter == "
+        "state.genesis.next_counter:\n",
+        "            if True:\n",
         JOINT,
     ),
     _mutant(
@@ -70,8 +71,8 @@ JOINT_MUTANTS: Final = (
     _mutant(
         "a record that kills its consumer is handed out for ever",
         "lease",
-        "            if attempt == 1 or self.burials.allowed(attempt - 1):\n",
-        "            if True:\n",
+        "        elif not self.burials.allowed(attempt - 1):\n",
+        "        elif False:\n",
         BURYING,
     ),
     _mutant(

@@ -8,6 +8,7 @@ from tests.mutants.catalogue import Mutant
 from tests.mutants.cursor_catalogue import CURSOR_MUTANTS
 from tests.mutants.joint_catalogue import JOINT_MUTANTS
 from tests.mutants.spark_catalogue import SPARK_MUTANTS
+from tests.mutants.waiting_catalogue import WAITING_MUTANTS
 
 FAULTS: Final = "tests/fifoq/test_faults.py"
 CANCELLATION: Final = "tests/fifoq/test_cancellation.py"
@@ -128,7 +129,7 @@ QUEUE_MUTANTS: Final = (
     _mutant(
         "a lease whose caller left stays out",
         "lease",
-        "            self._return(record)\n            raise\n",
+        "                self._return(record)\n            raise\n",
         "            raise\n",
         SWEEP,
     ),
@@ -211,8 +212,8 @@ QUEUE_MUTANTS: Final = (
         "restored records are not shown after their commit",
         "line",
         "                self.restoring -= 1\n                self.give_back(record)\n"
-        "\n    def _show",
-        "                self.restoring -= 1\n\n    def _show",
+        "\n    def _shelve_from",
+        "                self.restoring -= 1\n\n    def _shelve_from",
         SWEEP,
     ),
     _mutant(
@@ -361,4 +362,5 @@ QUEUE_MUTANTS: Final = (
     *CURSOR_MUTANTS,
     *JOINT_MUTANTS,
     *SPARK_MUTANTS,
+    *WAITING_MUTANTS,
 )

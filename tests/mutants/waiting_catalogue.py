@@ -1,0 +1,138 @@
+"""Mutants of delays, expiry, lanes, keys and retries: one promise broken each. See `catalogue`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.catalogue import Mutant
+
+DELAY: Final = "tests/fifoq/test_delay.py"
+EXPIRY: Final = "tests/fifoq/test_expiry.py"
+KEYS: Final = "tests/fifoq/test_ordering_keys.py"
+LANES: Final = "tests/fifoq/test_lanes.py"
+MANY: Final = "tests/fifoq/test_lease_many.py"
+RETRY: Final = "tests/fifoq/test_retry.py"
+
+
+def _mutant(name: str, module: str, old: str, new: str, *killers: str) -> Mutant:
+    return Mutant(name, module, old, new, killers, "fifoq")
+
+
+WAITING_MUTANTS: Final = (
+    _mutant(
+        "a delayed record is there before its commit",
+        "putting",
+        "            self.set_aside(first, payloads, moment, attributes, shown=level == MEMORY)\n",
+        "            self.set_aside(first, payloads, moment, attributes, shown=True)\n",
+        DELAY,
+    ),
+    _mutant(
+        "nobody looks for delayed records at opening",
+        "waiting",
+        "                self.codec.aside = True\n",
+        "                pass\n",
+        DELAY,
+    ),
+    _mutant(
+        "a delayed record is read from disk as well",
+        "jobs",
+        "            if of.deliver_at:\n",
+        "            if False:\n",
+        DELAY,
+    ),
+    _mutant(
+        "a clock that was set back makes records wait",
+        "waiting",
+        "max(0, min(due - now, due - put))",
+        "max(0, due - now)",
+        DELAY,
+    ),
+    _mutant(
+        "a cancelled delay stays on disk",
+        "waiting",
+        "        self._leave(record, self.purged)\n",
+        "        self._leave(record, [])\n",
+        DELAY,
+    ),
+    _mutant(
+        "a copy that is not written is let go",
+        "shelf",
+        "            if counter > self.written:\n                return\n",
+        "",
+        LANES,
+        DELAY,
+        "tests/fifoq/test_shelf.py",
+    ),
+    _mutant(
+        "what expired is handed out",
+        "waiting",
+        "attributes.expires_at <= time.time_ns()",
+        "attributes.expires_at <= 0",
+        EXPIRY,
+    ),
+    _mutant(
+        "what expired stays on disk",
+        "waiting",
+        "            self._leave(record, self.expired)\n",
+        "            self._leave(record, [])\n",
+        EXPIRY,
+    ),
+    _mutant(
+        "a strict queue lets younger records pass",
+        "waiting",
+        "            if self.stops and counter > self.stops[0]:\n                return False\n",
+        "",
+        RETRY,
+    ),
+    _mutant(
+        "two records of a key are out",
+        "waiting",
+        "            elif key and self.keys_out.get(key, counter) != counter:\n",
+        "            elif False:\n",
+        KEYS,
+    ),
+    _mutant(
+        "a key is free while its record waits",
+        "waiting",
+        "        self.wait_on_shelf(record, delay)\n\n    def fill_shelf",
+        "        self.key_in(record.counter, record.attributes)\n"
+        "        self.wait_on_shelf(record, delay)\n\n    def fill_shelf",
+        KEYS,
+    ),
+    _mutant(
+        "a key that came back wakes nobody",
+        "waiting",
+        "        if key in self.blocked:\n            self.bring_back([self._unblock(key)])\n",
+        "",
+        KEYS,
+    ),
+    _mutant(
+        "lanes forget what was given back",
+        "lane_queue",
+        "        self._enter(record)\n        self.bias += 1\n",
+        "        self.bias += 1\n",
+        LANES,
+    ),
+    _mutant(
+        "lanes are not looked for at opening",
+        "store",
+        "            queue.fill_lanes(found.lanes)\n",
+        "",
+        LANES,
+    ),
+    _mutant(
+        "a stale lease lets the others be acked",
+        "lease",
+        "            # All before the first is acked: a stale one must change nothing.\n"
+        "            self._require_held(delivery)\n",
+        "            pass\n",
+        MANY,
+    ),
+    _mutant(
+        "many leases whose caller left stay out but for one",
+        "lease",
+        "            for record in records:\n                if queue.leases",
+        "            for record in records[:1]:\n                if queue.leases",
+        MANY,
+    ),
+)
