@@ -10,6 +10,7 @@ from fifoq._shadow import check_packages
 check_packages()
 
 from fifoq.asyncio_queue import AsyncioQueue  # noqa: E402
+from fifoq.attributes import PutKeywords  # noqa: E402
 from fifoq.browse import Record  # noqa: E402
 from fifoq.compacting import Compacted  # noqa: E402
 from fifoq.cursor import Cursor, Lag  # noqa: E402
@@ -82,6 +83,7 @@ __all__ = [
     "LeasingMany",
     "Opening",
     "Pin",
+    "PutKeywords",
     "Quarantine",
     "Queue",
     "QueueClosed",

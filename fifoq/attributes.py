@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import msgspec
 
 from fifoq.codec import encode_headers
-from fifoq.options import PRIORITY_COUNT
+from fifoq.options import PRIORITY_COUNT, Durability
 from store import RecordBlock
 from store.blocks import (
     DEDUP_ID,
@@ -32,9 +32,26 @@ PRIORITY_MAX: Final = PRIORITY_COUNT - 1
 SECONDS_MAX: Final = 1 << 33
 """Some 272 years: later times have no place among nanoseconds since the epoch."""
 ORDERING_KEY_BYTES_MAX: Final = 255
-KEYWORDS: Final = (
-    *("durability", "headers", "delay", "deliver_at", "ttl", "priority", "ordering_key"),
-)
+
+
+class RecordKeywords(TypedDict, total=False):
+    """What a put may say of its records."""
+
+    headers: dict[str, str] | None
+    delay: float | None
+    deliver_at: datetime | float | None
+    ttl: float | None
+    priority: int | None
+    ordering_key: str | None
+
+
+class PutKeywords(RecordKeywords, total=False):
+    """Keywords of a put, for wrappers of it: `**keywords: Unpack[PutKeywords]`."""
+
+    durability: Durability | None
+
+
+KEYWORDS: Final = ("durability", *RecordKeywords.__annotations__)
 
 
 class Attributes(msgspec.Struct, frozen=True, gc=False):

@@ -20,7 +20,7 @@ Kept = Literal["acked", "all"]
 MEMORY: Final = 0
 OS: Final = 1
 SYNC: Final = 2
-LEVELS: Final[dict[str, int]] = {"memory": MEMORY, "os": OS, "sync": SYNC}
+LEVELS: Final[dict[Durability, int]] = {"memory": MEMORY, "os": OS, "sync": SYNC}
 
 PRIORITY_COUNT: Final = 10
 ITEM_BYTES_MAX: Final = 60 << 20

@@ -8,9 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar, Unpack
 
-from fifoq.attributes import NONE, PRIORITY_DEFAULT, Attributes, attributes_from
+from fifoq.attributes import (
+    NONE,
+    PRIORITY_DEFAULT,
+    Attributes,
+    PutKeywords,
+    RecordKeywords,
+    attributes_from,
+)
 from fifoq.errors import QueueClosed, QueueFull
 from fifoq.jobs import Waiter
 from fifoq.keys import Keys
@@ -42,7 +49,7 @@ class Putting(Waiting[T]):
 
     __slots__ = ()
 
-    async def put(self, item: T, **options: Any) -> Key:
+    async def put(self, item: T, **options: Unpack[PutKeywords]) -> Key:
         """Put one record; returns its key once it is committed at the queue's durability.
 
         Keywords: `durability` for this call, `headers` (a dict of strings), `delay` in seconds or
@@ -127,7 +134,7 @@ class Putting(Waiting[T]):
         committer.wait_for(self, waiter, self.level)
         return waiter
 
-    def put_nowait(self, item: T, **options: Any) -> Key:
+    def put_nowait(self, item: T, **options: Unpack[PutKeywords]) -> Key:
         """Put one record in memory; returns its key at once. `flush_interval` bounds the writing.
 
         QueueFull if the queue is full or too much waits to be written: nothing was stored.
@@ -149,7 +156,11 @@ class Putting(Waiting[T]):
         return Key(*self._store([payload], attributes, MEMORY))
 
     async def put_many(
-        self, items: Iterable[T], *, durability: Durability | None = None, **keywords: Any
+        self,
+        items: Iterable[T],
+        *,
+        durability: Durability | None = None,
+        **keywords: Unpack[RecordKeywords],
     ) -> Keys:
         """Put records in one commit, all or nothing; returns their keys, a lazy sequence.
 
@@ -205,7 +216,7 @@ class Putting(Waiting[T]):
         self.touch()
         await self._committed(first, len(payloads), LEVELS["sync"])
 
-    def submit(self, item: T, **options: Any) -> Receipt:
+    def submit(self, item: T, **options: Unpack[PutKeywords]) -> Receipt:
         """Put one record without waiting; the receipt has its key and tells its outcome.
 
         QueueFull if the queue is full: nothing was stored.
@@ -219,7 +230,7 @@ class Putting(Waiting[T]):
         return Receipt(Key(first, moment), self._waiter(first, 1, level), self)
 
     def _prepare(
-        self, item: T, *, durability: Durability | None = None, **keywords: Any
+        self, item: T, *, durability: Durability | None = None, **keywords: Unpack[RecordKeywords]
     ) -> tuple[bytes, Attributes | None, int]:
         attributes = self._attributes_of(keywords) if keywords else None
         payload = self.codec.encode(item)
@@ -227,7 +238,7 @@ class Putting(Waiting[T]):
             raise too_large(self.name, len(payload), self.options.max_item_bytes)
         return payload, attributes, self._level_of(durability)
 
-    def _attributes_of(self, keywords: dict[str, Any]) -> Attributes | None:
+    def _attributes_of(self, keywords: RecordKeywords) -> Attributes | None:
         """What keywords of a put ask for; TypeError or ValueError if that makes no sense."""
         attributes = attributes_from(time.time_ns(), **keywords)
         if attributes.priority != PRIORITY_DEFAULT and not self.options.priorities:
@@ -237,7 +248,7 @@ class Putting(Waiting[T]):
             )
         return attributes if attributes != NONE else None
 
-    def check_schedule(self, item: T, **options: Any) -> bytes:
+    def check_schedule(self, item: T, **options: Unpack[RecordKeywords]) -> bytes:
         """The payload of what is to be put again and again, with these keywords."""
         if "durability" in options:
             raise TypeError("schedule takes no durability: each firing is synced. Nothing changed.")

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from fifoq.attributes import RecordKeywords
 from fifoq.browse import Record, browse
 from fifoq.codec import Codec
 from fifoq.committer import Committer
@@ -117,7 +118,7 @@ class Queue(Putting[T], Taking[T], Removing[T]):
         zone: str = "UTC",
         catch_up: CatchUp = "one",
         overlap: bool | None = None,
-        **options: Any,
+        **options: Unpack[RecordKeywords],
     ) -> Schedule:
         """Put `item` every so many seconds, or whenever a cron line comes due; kept on return.
 
@@ -133,7 +134,7 @@ class Queue(Putting[T], Taking[T], Removing[T]):
             self.name,
             name,
             payload,
-            options,
+            {**options},
             every=every,
             cron=cron,
             zone=zone,

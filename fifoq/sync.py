@@ -22,13 +22,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Final, Generic, Literal, TypeVar, overload
+from typing import Any, Final, Generic, Literal, TypeVar, Unpack, overload
 
 from fifoq import delivery as _delivery
 from fifoq import queue as _queue
 from fifoq import store as _store
 from fifoq import topic as _topic
 from fifoq import transaction as _transaction
+from fifoq.attributes import PutKeywords, RecordKeywords
 from fifoq.browse import Record
 from fifoq.compacting import Compacted
 from fifoq.cursor import Start
@@ -196,16 +197,20 @@ class Queue(Generic[T]):
 
     # Putting.
 
-    def put(self, item: T, **options: Any) -> Key:
+    def put(self, item: T, **options: Unpack[PutKeywords]) -> Key:
         """Put one record; returns its key once it is committed at the queue's durability."""
         return self._thread.run(lambda: self._queue.put(item, **options))
 
-    def put_nowait(self, item: T, **options: Any) -> Key:
+    def put_nowait(self, item: T, **options: Unpack[PutKeywords]) -> Key:
         """Put one record in memory; returns its key. QueueFull if there is no room."""
         return self._thread.call(lambda: self._queue.put_nowait(item, **options))
 
     def put_many(
-        self, items: Iterable[T], *, durability: Durability | None = None, **keywords: Any
+        self,
+        items: Iterable[T],
+        *,
+        durability: Durability | None = None,
+        **keywords: Unpack[RecordKeywords],
     ) -> Keys:
         """Put records in one commit, all or nothing; returns their keys, a lazy sequence."""
         # Here, so that an iterator of the caller's runs on the caller's thread.
@@ -510,7 +515,7 @@ class Transaction:
         """Of the records put, once the block has ended well."""
         return self._transaction.keys
 
-    def put(self, queue: Queue[T], item: T, **options: Any) -> None:
+    def put(self, queue: Queue[T], item: T, **options: Unpack[PutKeywords]) -> None:
         """Put a record when the transaction commits."""
         self._thread.call(lambda: self._transaction.put(queue._queue, item, **options))
 

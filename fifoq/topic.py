@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack
 
 import msgspec
 
+from fifoq.attributes import PutKeywords
 from fifoq.codec import NOTHING_KEPT, Codec, read_kept
 from fifoq.murmur3 import murmur3
 from fifoq.options import Durability, QueueOptions
@@ -76,7 +77,7 @@ class Topic(Generic[T]):
         *,
         key: str | bytes | None = None,
         partition: int | None = None,
-        **options: Any,
+        **options: Unpack[PutKeywords],
     ) -> tuple[int, Key]:
         """Put one record; returns its partition and its key there, as `Queue.put` does.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from fifoq.attributes import size_of
+from fifoq.attributes import PutKeywords, size_of
 from fifoq.burying import bury, refuse_burial
 from fifoq.delivery import Delivery, Leasing
 from fifoq.joint import Joint
@@ -75,7 +75,7 @@ class Transaction:
             self._roll_back(failure)
             raise
 
-    def put(self, queue: Queue[T], item: T, **options: Any) -> None:
+    def put(self, queue: Queue[T], item: T, **options: Unpack[PutKeywords]) -> None:
         """Put a record when the transaction commits. Keywords as for `Queue.put`."""
         self._require_open(queue)
         payload, attributes, level = queue._prepare(item, **options)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from fifoq import ItemTooLarge, Key, Queue, QueueEmpty, QueueFull
+from fifoq.options import Durability
 from tests.fifoq.support import Bench, cancelled, drained, started
 from tests.support.virtual import settle
 
@@ -29,7 +30,9 @@ async def test_what_was_put_is_taken_in_order(bench: Bench, durability: str) -> 
 
 
 @pytest.mark.parametrize("durability", LEVELS)
-async def test_a_put_returns_when_its_level_is_reached(bench: Bench, durability: str) -> None:
+async def test_a_put_returns_when_its_level_is_reached(
+    bench: Bench, durability: Durability
+) -> None:
     async with bench.open() as q:
         bench.runner.hold()
         put = await started(q.put(b"a", durability=durability))
@@ -45,9 +48,9 @@ async def test_a_level_that_is_none_is_refused(bench: Bench) -> None:
         wrong: object
         for wrong in ("disk", 3, []):
             with pytest.raises(ValueError, match="none of memory, os, sync"):
-                await q.put(b"a", durability=wrong)
+                await q.put(b"a", durability=wrong)  # type: ignore[arg-type]
         with pytest.raises(TypeError):
-            await q.put(b"a", colour="red")
+            await q.put(b"a", colour="red")  # type: ignore[call-arg]
         assert q.empty()
 
 
@@ -402,7 +405,7 @@ async def test_headers_are_checked_kept_and_read_back(bench: Bench) -> None:
         q.put_nowait(b"c", headers={"trace": "3", "x": "y"})
         for wrong in ({"a": 1}, {1: "a"}, ["x"]):
             with pytest.raises(TypeError, match="dict of strings"):
-                await q.put(b"d", headers=wrong)
+                await q.put(b"d", headers=wrong)  # type: ignore[arg-type]
         async with q.lease() as d:
             assert d.headers == {"trace": "1"}
     async with bench.open() as q:

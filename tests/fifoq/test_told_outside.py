@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from inspect import Parameter, signature
 from pathlib import Path
 
 import pytest
 
 import fifoq
+from fifoq.attributes import KEYWORDS, PutKeywords, attributes_from
 
 
 @pytest.mark.parametrize("durability", ["memory", "os", "sync"])
@@ -91,7 +93,7 @@ def test_a_wrong_keyword_of_put_is_told_with_those_that_there_are(tmp_path: Path
     async def run() -> None:
         async with fifoq.open(tmp_path) as q:
             with pytest.raises(TypeError) as caught:
-                await q.put(b"x", prio=1)
+                await q.put(b"x", prio=1)  # type: ignore[call-arg]
             assert str(caught.value) == (
                 "put takes durability, headers, delay, deliver_at, ttl, priority, ordering_key, "
                 "not 'prio'. Nothing was stored."
@@ -173,3 +175,10 @@ def test_every_taker_is_told_of_a_record_of_another_type(tmp_path: Path) -> None
             assert [type(outcome) for outcome in outcomes] == [fifoq.SchemaMismatch] * 3
 
     asyncio.run(run())
+
+
+def test_the_keywords_that_type_checkers_see_are_those_that_a_put_takes() -> None:
+    parameters = signature(attributes_from).parameters.values()
+    taken = {known.name for known in parameters if known.kind is Parameter.KEYWORD_ONLY}
+    assert set(PutKeywords.__annotations__) == {*taken, "durability"}
+    assert set(KEYWORDS) == set(PutKeywords.__annotations__)

@@ -185,7 +185,7 @@ async def test_misuse_is_told_and_changes_nothing(bench: Bench) -> None:
             with pytest.raises(TypeError):
                 tx.put(cast(Any, bills), "no bytes")
             with pytest.raises(TypeError):
-                tx.put(bills, b"x", colour="red")
+                tx.put(bills, b"x", colour="red")  # type: ignore[call-arg]
             with pytest.raises(ItemTooLarge):
                 tx.put(bills, b"x" * (17 << 20))
         with pytest.raises(RuntimeError, match="is committed: it can be used inside"):

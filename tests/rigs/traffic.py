@@ -201,10 +201,9 @@ class Traffic:
         level = self._random.choice(list(LEVELS)) if self._random.random() < 0.1 else None
         (item,) = items = self._items(1)
         number = self._call("put", queue, LEVELS[level or queue.durability], items)
-        options = {} if level is None else {"durability": level}
 
         async def put() -> None:
-            key = await queue.put(self._payload(item), **options)
+            key = await queue.put(self._payload(item), durability=level)
             self._say("r", number, (), key.counter)
 
         await self._perhaps(queue, number, put())
