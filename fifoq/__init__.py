@@ -14,6 +14,7 @@ from fifoq.attributes import PutKeywords  # noqa: E402
 from fifoq.browse import Record  # noqa: E402
 from fifoq.compacting import Compacted  # noqa: E402
 from fifoq.cursor import Cursor, Lag  # noqa: E402
+from fifoq.dead_letters import DeadLetter, DeadLetters  # noqa: E402
 from fifoq.delivery import Delivery, Leasing, LeasingMany  # noqa: E402
 from fifoq.errors import (  # noqa: E402
     QueueClosed,
@@ -68,6 +69,8 @@ __all__ = [
     "CorruptionError",
     "CounterExhausted",
     "Cursor",
+    "DeadLetter",
+    "DeadLetters",
     "Delivery",
     "DiskFull",
     "DurabilityError",

@@ -44,18 +44,20 @@ async def browse(
         await waiter.future
     last = queue.next - 1
     while start <= last:
-        page, start = await _page(committer, queue.name, start, last)
+        page, start = await read(committer, queue.name, start, last)
         for key, payload, headers in page:
             yield Record(key, codec.decode(payload), decode_headers(headers))
 
 
-async def _page(
+async def read(
     committer: Committer, name: str, start: int, last: int
 ) -> tuple[list[tuple[Key, bytes, bytes | None]], int]:
-    def read(log: Log) -> tuple[list[tuple[Key, bytes, bytes | None]], int]:
+    """Some live records of a queue from `start` on, and where the next page starts."""
+
+    def page(log: Log) -> tuple[list[tuple[Key, bytes, bytes | None]], int]:
         return read_page(log, name, start, last)
 
-    return await committer.call(read)  # type: ignore[return-value]
+    return await committer.call(page)  # type: ignore[return-value]
 
 
 def read_page(

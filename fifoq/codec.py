@@ -71,6 +71,11 @@ class Codec(Generic[T]):
             self._encode = msgspec.msgpack.Encoder().encode
             self._decode = msgspec.msgpack.Decoder(cast(Any, type)).decode
 
+    @property
+    def type(self) -> Any:
+        """What the queue was opened with; None for bytes."""
+        return self._type
+
     def require(self, type: Any) -> None:
         """SchemaMismatch unless this is the type that the queue is open with."""
         if type is not (self._type or bytes):

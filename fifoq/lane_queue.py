@@ -173,6 +173,16 @@ class LaneQueue(Queue[T]):
     def refill(self) -> bool:
         return False
 
+    def pull(self, record: Returned) -> bool:
+        counter = record.counter
+        if counter not in self._lanes:
+            return super().pull(record)
+        self._chosen = None
+        self._lanes.remove(counter)
+        self._ahead.pop(counter, None)
+        self.shelf.unkeep(counter)
+        return True
+
 
 def _lane_of(record: Returned) -> int:
     return record.attributes.priority if record.attributes is not None else PRIORITY_DEFAULT

@@ -33,6 +33,10 @@ class Lanes:
     def __len__(self) -> int:
         return sum(self.counts)
 
+    def __contains__(self, counter: int) -> bool:
+        index = counter - self._base
+        return 0 <= index < len(self._codes) and bool(self._codes[index])
+
     def add(self, counter: int, lane: int) -> None:
         if not self._codes:
             self._base = counter

@@ -61,6 +61,7 @@ class Member(Line, Generic[T]):
         "_takers",
         "_trouble",
         "_written",
+        "absent",
         "arriving",
         "blocked",
         "blocked_count",
@@ -110,6 +111,8 @@ class Member(Line, Generic[T]):
         self._shutdown = 0
         self._asyncio: AsyncioQueue[T] | None = None
         self.pressed = False
+        self.absent: set[int] = set()
+        """Records that nobody had come to when somebody picked them."""
         self.arriving = 0
         """Records of joints that wait for their frame."""
         self._trouble: FifoqError | None = None

@@ -22,6 +22,7 @@ from fifoq.errors import QueueClosed
 from fifoq.lease import Leases
 from fifoq.member import AT_ONCE, DRAINING, wake_all
 from fifoq.options import QueueOptions
+from fifoq.picking import Picking
 from fifoq.putting import Putting
 from fifoq.recurring import CatchUp, Schedule
 from fifoq.removing import Removing
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Queue(Putting[T], Taking[T], Removing[T]):
+class Queue(Putting[T], Taking[T], Removing[T], Picking[T]):
     """A durable FIFO queue of one store, for the event loop that opened it.
 
     Made by `fifoq.open` or `Store.queue`. Any number of tasks may put and take.

@@ -83,6 +83,9 @@ class Removing(Waiting[T]):
 
     def skipped(self, measured: _Measured, now: int) -> Removals:
         """A stretch of what is only on disk was measured: it is out of the line from now on."""
+        if self.absent:
+            # Some of it may be in other hands; whoever removes it looks again.
+            return []
         self.look(now)
         gone = merged(measured.ranges)
         count = sum(last - first + 1 for first, last, _ in gone)

@@ -14,6 +14,7 @@ from actors import ActorSystem
 from fifoq.codec import NOTHING_KEPT, Codec, Kept, kept_compression, kept_retention, read_kept
 from fifoq.committer import Committer
 from fifoq.compacting import Compacted, compact
+from fifoq.dead_letters import DeadLetters, name_of_letters
 from fifoq.fetching import Found, survey
 from fifoq.jobs import cover_counters
 from fifoq.lane_queue import LaneQueue
@@ -180,6 +181,18 @@ class Store:
         self._committer.require_usable()
         topic = await open_topic(self, name, partitions, type, options)
         return self._topics.setdefault(name, topic)
+
+    async def dead_letters(self, name: str = DEFAULT_QUEUE) -> DeadLetters:
+        """The dead letters of a queue, to look at, replay or purge them.
+
+        ValueError for a queue of dead letters, InvalidName: nothing was changed.
+        """
+        letters = name_of_letters(name)
+        if letters not in self._queues:
+            origin = self._queues.get(name)
+            type = origin.codec.type if origin is not None else None
+            await self.queue(letters, type=type)
+        return DeadLetters(name, self._queues[letters], self._committer)
 
     def transaction(self) -> Transaction:
         """Puts, leases and acks over queues of this store that are one frame, or nothing.

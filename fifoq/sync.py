@@ -41,6 +41,7 @@ from fifoq.recurring import Schedule
 from fifoq.runs import Returned
 from fifoq.stats import QueueStats
 from fifoq.sync_cursor import Cursor
+from fifoq.sync_dead_letters import DeadLetters
 from fifoq.sync_readonly import ReadOnlyQueue, ReadOnlyStore
 from fifoq.view import View
 from store import Key, Quarantine
@@ -48,6 +49,7 @@ from store.opening import Recover
 
 __all__ = [
     "Cursor",
+    "DeadLetters",
     "Delivery",
     "Queue",
     "ReadOnlyQueue",
@@ -129,6 +131,10 @@ class Store:
         )
         queues = [self.queue(opened.partition(at).name) for at in range(opened.partitions)]
         return self._topics.setdefault(name, Topic(self._thread, opened, queues))
+
+    def dead_letters(self, name: str = _store.DEFAULT_QUEUE) -> DeadLetters:
+        """The dead letters of a queue, to look at, replay or purge them."""
+        return DeadLetters(self._thread, self._thread.run(lambda: self._store.dead_letters(name)))
 
     def transaction(self) -> Transaction:
         """Puts, leases and acks over queues of this store that are one frame, or nothing."""

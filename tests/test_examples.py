@@ -169,10 +169,13 @@ def test_what_always_fails_ends_in_the_dead_letters(tmp_path: Path) -> None:
     assert printed_by("work_queue", tmp_path) == [
         "tea goes to Lisbon",
         "no address for b'cake'",
-        "no address for b'cake'",
         "coffee goes to Oslo",
-        "dead after 2: b'cake', b'cake'",
+        "no address for b'cake'",
         "dead after 1: b'', an empty order",
+        "dead after 2: b'cake', b'cake'",
+        "1 replayed, 1 purged",
+        "cake goes to Vienna",
+        "0 orders, 0 dead letters",
     ]
 
 

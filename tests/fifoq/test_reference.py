@@ -44,6 +44,10 @@ INTERNAL = {
         "next_commit",
         "bytes_went",
         "close_windows",
+        "fill_gap",
+        "pick",
+        "pull",
+        "unpick",
         "confirm",
         "counts",
         "decoded_head",
@@ -76,6 +80,7 @@ INTERNAL = {
 DOCUMENTED = [
     "Topic",
     *(
+        "DeadLetters",
         "Queue",
         "Store",
         "Transaction",
@@ -166,6 +171,7 @@ def test_the_blocking_face_has_the_same_methods() -> None:
         "Queue",
         "Store",
         "Topic",
+        "DeadLetters",
         "Transaction",
         "Cursor",
         "Delivery",

@@ -745,3 +745,24 @@ def test_a_transaction_is_committed_or_rolled_back(tmp_path: Path) -> None:
             fail()
         assert (len(orders), len(bills)) == (1, 1)
         assert orders.take() == b"b"
+
+
+def test_dead_letters_are_replayed_and_purged(tmp_path: Path) -> None:
+    with fifoq.sync.open_store(tmp_path / "store") as store:
+        orders = store.queue("orders")
+        for item in (b"a", b"b", b"c"):
+            orders.put(item)
+            orders.lease().reject("bad", error=ValueError("worse"))
+        letters = store.dead_letters("orders")
+        assert (len(letters), letters.name) == (3, "orders")
+        assert repr(letters) == "<sync.DeadLetters of 'orders' 3>"
+        assert [letter.payload for letter in letters.list(start=2)] == [b"b", b"c"]
+        found = letters.get(1)
+        assert found is not None
+        assert (found.reason, found.error_type) == ("bad", "ValueError")
+        assert letters.replay(2) == 1
+        assert letters.purge(dry_run=True) == 2
+        assert letters.purge() == 2
+        with store.transaction() as tx:
+            tx.reject(tx.lease(orders), "bad again")
+        assert len(letters) == 1

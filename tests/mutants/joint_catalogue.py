@@ -9,6 +9,7 @@ from tests.mutants.catalogue import Mutant
 JOINT: Final = "tests/fifoq/test_joint.py"
 TRANSACTION: Final = "tests/fifoq/test_transaction.py"
 BURYING: Final = "tests/fifoq/test_burying.py"
+LETTERS: Final = "tests/fifoq/test_dead_letters.py"
 
 
 def _mutant(name: str, module: str, old: str, new: str, *killers: str) -> Mutant:
@@ -81,5 +82,26 @@ JOINT_MUTANTS: Final = (
         "        self._queue._committer.loop.call_later(RETRY_SECONDS, self._again, joint)\n",
         "        pass\n",
         BURYING,
+    ),
+    _mutant(
+        "a dead letter that was picked is handed out as well",
+        "picking",
+        "            self.absent |= ahead\n",
+        "",
+        LETTERS,
+    ),
+    _mutant(
+        "dead letters whose replay was refused stay away",
+        "dead_letters",
+        "            self._committer.run_call(Unpick(self.queue, picked))\n",
+        "            pass\n",
+        LETTERS,
+    ),
+    _mutant(
+        "a replayed dead letter stays one",
+        "dead_letters",
+        "        joint.remove(queue, record, ACKED)\n",
+        "",
+        LETTERS,
     ),
 )
