@@ -25,13 +25,15 @@ LEASED_MAX: Final = 4096
 class CursorLeases(Leases[T]):
     """The leases of one cursor that are out."""
 
-    __slots__ = ("_members", "_reading")
+    __slots__ = ("_members", "_owners", "_reading")
 
     def __init__(self, reading: Reading[T]) -> None:
         # What a lease asks its queue for is its name, its options and nothing else.
         super().__init__(cast("Queue[T]", reading), reading.committer, {})
         self._reading = reading
         self._members: dict[asyncio.Task[Any], set[int]] = {}
+        """What each task has leased that has not ended."""
+        self._owners: dict[int, asyncio.Task[Any]] = {}
         reading.on_moved = self._forget_all
 
     async def lease(self, seconds: float | None) -> Delivery[T]:
@@ -84,10 +86,9 @@ class CursorLeases(Leases[T]):
         """The record is with nobody any more."""
         counter = delivery._counter
         del self.held[counter]
-        for counters in self._members.values():
-            if counter in counters:
-                counters.discard(counter)
-                break
+        task = self._owners.pop(counter, None)
+        if task is not None:
+            self._members[task].discard(counter)
 
     def _forget_all(self) -> None:
         """The cursor was moved: what is out is of no interest any more."""
@@ -95,6 +96,7 @@ class CursorLeases(Leases[T]):
             delivery.state = "moved"
         self.held.clear()
         self._attempts.clear()
+        self._owners.clear()
         for counters in self._members.values():
             counters.clear()
 
@@ -109,6 +111,7 @@ class CursorLeases(Leases[T]):
             self._members[task] = set()
             task.add_done_callback(self._ended)
         self._members[task].add(counter)
+        self._owners[counter] = task
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         """Hand over what the task had, unless that is what it returned to somebody."""
@@ -117,6 +120,7 @@ class CursorLeases(Leases[T]):
         if not task.cancelled() and task.exception() is None:
             given = task.result()
         for counter in sorted(counters):
+            del self._owners[counter]
             delivery = self.held.get(counter)
             if delivery is None or delivery is given or self._committer.failure is not None:
                 continue

@@ -43,8 +43,8 @@ def state_name(queue: str, cursor: str) -> str:
 
 def cursor_names(states: Iterable[str]) -> list[tuple[str, str]]:
     """Queue and name of each cursor among the names of states."""
-    parts = [name.split("/") for name in states if name.startswith(_PREFIX)]
-    return [(part[1], part[2]) for part in parts if len(part) == 3]
+    parts = [n.removeprefix(_PREFIX).rpartition("/") for n in states if n.startswith(_PREFIX)]
+    return [(queue, name) for queue, _, name in parts if queue]
 
 
 def encode_position(position: CursorPosition) -> bytes:
