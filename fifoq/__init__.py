@@ -25,6 +25,7 @@ from fifoq.errors import (  # noqa: E402
     StaleLease,
     WrongLoop,
 )
+from fifoq.explain import Event, Explanation  # noqa: E402
 from fifoq.holding import ConsumerStats  # noqa: E402
 from fifoq.keys import Keys  # noqa: E402
 from fifoq.options import QueueOptions, StoreOptions  # noqa: E402
@@ -74,6 +75,8 @@ __all__ = [
     "Delivery",
     "DiskFull",
     "DurabilityError",
+    "Event",
+    "Explanation",
     "FifoqError",
     "ForkError",
     "FormatError",

@@ -81,6 +81,10 @@ class Leases(Generic[T]):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
 
+    def holds(self, counter: int) -> bool:
+        """Whether a record is in somebody's hands, or on its way to the dead letters."""
+        return counter in self.held or counter in self.leaving
+
     @property
     def count(self) -> int:
         return len(self.held) + len(self.leaving)

@@ -252,8 +252,8 @@ class Putting(Waiting[T]):
         """The payload of what is to be put again and again, with these keywords."""
         if "durability" in options:
             raise TypeError("schedule takes no durability: each firing is synced. Nothing changed.")
-        if options.keys() & {"delay", "deliver_at"}:
-            raise TypeError("schedule takes no delay and no deliver_at. Nothing changed.")
+        if wrong := options.keys() & {"delay", "deliver_at", "dedup_id"}:
+            raise TypeError(f"schedule takes no {min(wrong)}. Nothing was changed.")
         return self._prepare(item, **options)[0]
 
     def _prepare_many(self, items: Iterable[T]) -> tuple[Sequence[bytes], int, int | None]:

@@ -13,8 +13,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from fifoq.browse import Record
+from fifoq.explain import Explanation, counter_of
 from fifoq.view import ReadOnlyStats, View
-from store import StoreClosed
+from store import Key, StoreClosed
 from store.files import Clock, Files
 
 if TYPE_CHECKING:
@@ -54,6 +55,13 @@ class ReadOnlyStore:
         """A queue of this store; one that is not there yet is empty. InvalidName, SchemaMismatch"""
         await self.run(self._view.check, name, type)
         return ReadOnlyQueue(self, self._view, name, type)
+
+    async def explain(self, key: Key | int, *, queue: str = "main") -> Explanation:
+        """What became of a record, from the log alone. As `Store.explain`.
+
+        A record that is there is just "there": whether it is leased only the owner knows.
+        """
+        return await self.run(self._view.explain, queue, counter_of(key, queue))
 
     async def close(self) -> None:
         """Give every handle back. Twice is fine; in the child of a fork nothing happens."""

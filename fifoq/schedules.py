@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from fifoq.attributes import attributes_from
-from fifoq.codec import encode_headers
+from fifoq.codec import encode_own_headers
 from fifoq.committer import Committer
 from fifoq.cron import Cron
 from fifoq.joint import Joint
@@ -150,7 +150,6 @@ class Schedules:
                 f"was changed."
             )
         plan, cron = make_plan(name, item, options, **times, now=time.time_ns())
-        encode_headers(headers_of(name, plan, plan.next_time))
         return await self._change(self._add(Entry(queue, name, plan, cron)))
 
     async def _add(self, new: Entry) -> Schedule:
@@ -340,9 +339,10 @@ class Schedules:
         joint = Joint(level=SYNC, puts=[], removals=[], states=[], keys=[], lines=[])
         state = state_name(entry.queue, entry.name)
         for due in times:
-            headers = headers_of(entry.name, plan, due)
-            keywords = {**plan.options, "headers": headers}
-            joint.put(entry.queue, plan.item, attributes_from(time.time_ns(), **keywords))
+            own = encode_own_headers(headers_of(entry.name, plan, due))
+            asked = {name: value for name, value in plan.options.items() if name != "headers"}
+            attributes = attributes_from(time.time_ns(), **asked)
+            joint.put(entry.queue, plan.item, msgspec.structs.replace(attributes, headers=own))
         # As long as it can be: its record's counter is not known yet.
         longest = msgspec.structs.replace(after, last_counter=COUNTER_MAX)
         joint.set_state(state, encode_plan(longest if times else after))

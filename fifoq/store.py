@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable, Coroutine, Generator
+from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar, overload
 
@@ -15,6 +17,7 @@ from fifoq.codec import NOTHING_KEPT, Codec, Kept, kept_compression, kept_retent
 from fifoq.committer import Committer
 from fifoq.compacting import Compacted, compact
 from fifoq.dead_letters import DeadLetters, name_of_letters
+from fifoq.explain import Explanation, counter_of, explain
 from fifoq.fetching import Found, survey
 from fifoq.jobs import cover_counters
 from fifoq.lane_queue import LaneQueue
@@ -28,7 +31,7 @@ from fifoq.staged_intake import StagedIntake
 from fifoq.topic import Topic, open_topic
 from fifoq.transaction import Transaction
 from fifoq.writer import Runner, Writer
-from store import Log, Quarantine, open_log
+from store import DiskFull, Key, Log, Quarantine, Reader, open_log
 from store.files import Clock, Files
 from store.opening import Recover
 from store.state import QueueState
@@ -205,6 +208,40 @@ class Store:
         """Names of the queues that hold anything or ever did, in order."""
         log = self._committer.log
         return sorted(log.state.queues) if log is not None else []
+
+    async def explain(self, key: Key | int, *, queue: str = DEFAULT_QUEUE) -> Explanation:
+        """What became of a record, given by its key or counter, from the log alone.
+
+        What is in memory alone is written first. The log is read on a thread, beside whatever goes
+        on; what was reclaimed, or was never recorded, is said to be so. InvalidName, TypeError,
+        ValueError.
+        """
+        committer = self._committer
+        committer.require_usable()
+        counter = counter_of(key, queue)
+        # A full disk keeps the newest back, and nothing else.
+        with suppress(DiskFull):
+            await committer.flush()
+        await committer.call(Log.seal)
+        log = committer.log
+        assert log is not None
+
+        def read() -> Explanation:
+            with Reader(log.path, files=log.directory.files, clock=log.clock) as reader:
+                return explain(reader, queue, counter, live_state)
+
+        line = committer.lines.get(queue)
+        leased = isinstance(line, Queue) and line.leasing.holds(counter)
+        # Not `in`: the shelf would remember for the next one who asks.
+        shelved = isinstance(line, Queue) and counter in line.shelf.counters()
+
+        def live_state(deliver_at: int) -> Literal["ready", "delayed", "leased"]:
+            if leased:
+                return "leased"
+            waits = shelved if isinstance(line, Queue) else deliver_at > time.time_ns()
+            return "delayed" if waits else "ready"
+
+        return await committer.loop.run_in_executor(None, read)
 
     async def flush(self) -> None:
         """Make everything that was put, taken and acked in any queue durable."""

@@ -34,6 +34,7 @@ from fifoq.browse import Record
 from fifoq.compacting import Compacted
 from fifoq.cursor import Start
 from fifoq.errors import QueueClosed
+from fifoq.explain import Explanation
 from fifoq.keys import Keys
 from fifoq.loopthread import LoopThread
 from fifoq.options import Durability
@@ -139,6 +140,10 @@ class Store:
     def transaction(self) -> Transaction:
         """Puts, leases and acks over queues of this store that are one frame, or nothing."""
         return Transaction(self._thread, self._store.transaction())
+
+    def explain(self, key: Key | int, *, queue: str = _store.DEFAULT_QUEUE) -> Explanation:
+        """What became of a record, from the log alone. As `fifoq.Store.explain`."""
+        return self._thread.run(lambda: self._store.explain(key, queue=queue))
 
     def flush(self) -> None:
         """Make everything that was put, taken and acked in any queue durable."""

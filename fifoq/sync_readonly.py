@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from typing import Any, Generic, TypeVar, cast, overload
 
 from fifoq.browse import Record
+from fifoq.explain import Explanation, counter_of
 from fifoq.view import ReadOnlyStats, View
+from store import Key
 
 T = TypeVar("T")
 
@@ -35,6 +37,10 @@ class ReadOnlyStore:
         """A queue of this store; one that is not there yet is empty. InvalidName, SchemaMismatch"""
         self._view.check(name, type)
         return ReadOnlyQueue(self._view, name, type)
+
+    def explain(self, key: Key | int, *, queue: str = "main") -> Explanation:
+        """What became of a record, from the log alone. As `fifoq.ReadOnlyStore.explain`."""
+        return self._view.explain(queue, counter_of(key, queue))
 
     def close(self) -> None:
         """Give every handle back. Twice is fine."""

@@ -15,6 +15,7 @@ import msgspec
 
 from fifoq.browse import Record, read_page
 from fifoq.codec import Codec, decode_headers, read_kept
+from fifoq.explain import Explanation, explain
 from store import ForkError, Reader, RecordBlock
 from store.directory import access_error
 from store.files import Clock, Files
@@ -117,6 +118,11 @@ class View:
             codec = _codec(reader, name, type)
         page = [Record(key, codec.decode(data), decode_headers(more)) for key, data, more in found]
         return page, following
+
+    def explain(self, name: str, counter: int) -> Explanation:
+        """What became of a record; one that is there is just that: only its owner knows more."""
+        with self._looking() as reader:
+            return explain(reader, name, counter)
 
     def close(self) -> None:
         """Give every handle back. Twice is fine; in the child of a fork nothing happens."""

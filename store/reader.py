@@ -26,6 +26,7 @@ from store.files import Clock, Files
 from store.frames import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader
 from store.genesis import Genesis, check_name
 from store.index import QueueIndex
+from store.journey import Journey, journey
 from store.keys import COUNTER_MAX, Key
 from store.lookup import Lookup
 from store.osfiles import OsFiles, SystemClock
@@ -192,9 +193,18 @@ class Reader:
             except OSError as error:
                 raise access_error(self.path, error) from error
 
-    def frames(self, number: int) -> Iterator[Frame]:
+    def journey(self, name: str, counter: int) -> Journey:
+        """What the frames that are left say of one record of a queue, as of the last refresh.
+
+        What was reclaimed, and what damage hides, is said to be so. InvalidName, ValueError.
+        """
+        self._require_open()
+        return journey(self, name, counter)
+
+    def frames(self, number: int, start: int = 0) -> Iterator[Frame]:
         """The committed frames of one segment, as of the last refresh, in order.
 
+        `start` is where one of them begins, if it is to be the first.
         Damage that was set aside is passed over; CorruptionError where other damage is reached.
         AccessError if the segment is not there: it was reclaimed, or never was.
         """
@@ -206,7 +216,7 @@ class Reader:
         try:
             with self.directory.reading(segment_name(number)) as handle:
                 file = SegmentFile(self._files, handle, number, self.store_id)
-                yield from file.frames(SEGMENT_HEADER_BYTES, end, skip=skip)
+                yield from file.frames(max(start, SEGMENT_HEADER_BYTES), end, skip=skip)
         except DamageError as error:
             raise CorruptionError(path, error.offset, error.reason) from None
         except FileNotFoundError as error:

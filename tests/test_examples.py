@@ -23,6 +23,7 @@ HERE = {
     "asgi_backpressure",
     "compress",
     "durability",
+    "explain_a_record",
     "fan_out",
     "partitioned_topic",
     "producer_consumer",
@@ -125,6 +126,18 @@ def test_the_program_for_asyncio_queue_does_the_same_with_both_queues(tmp_path: 
     assert (lines[0], lines[5]) == ("asyncio.Queue:", "fifoq:")
     for part in (lines[1:5], lines[6:]):
         assert [line.partition(" did ")[2] for line in part] == [f"job {i}" for i in range(4)]
+
+
+def test_a_record_is_explained(tmp_path: Path) -> None:
+    lines = printed_by("explain_a_record", tmp_path)
+    assert lines[0] == "orders 1: acked"
+    assert lines[1].split() == ["headers:", "customer"] or lines[2].split()[0] == "headers:"
+    told = [line.split()[0] for line in lines if line.startswith("  ")]
+    assert told[-5:] == ["put", "leased,", "returned", "leased,", "acked"]
+    assert lines[-2:] == [
+        "2: dead-lettered after 1 attempts, it is orders.dlq 1",
+        "from outside: there",
+    ]
 
 
 def test_orders_of_one_customer_stay_in_order_over_partitions(tmp_path: Path) -> None:

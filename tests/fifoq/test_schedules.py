@@ -138,6 +138,24 @@ async def test_a_record_says_for_which_schedule_and_time_it_stands(bench: Bench)
         )
 
 
+@pytest.mark.parametrize("opened", [True, False])
+async def test_keywords_of_a_put_hold_for_each_firing(bench: Bench, opened: bool) -> None:
+    many = {f"h{n}": "x" for n in range(16)}
+    async with bench.open(priorities=True) as q:
+        given: dict[str, Any] = {"priority": 2, "ordering_key": "k", "ttl": 1e8, "headers": many}
+        await q.schedule("job", b"x", every=10, overlap=True, **given)
+    async with bench.open_store() as store:
+        if opened:
+            await store.queue(priorities=True)
+        await asyncio.sleep(31)
+        q = await store.queue(priorities=True)
+        assert len(q) == 3
+        delivery = await q.lease()
+        assert len(delivery.headers) == 18
+        told = await store.explain(delivery.key)
+        assert set(told.columns) == {"expires_at", "priority", "ordering_key", "headers"}
+
+
 async def test_items_of_a_type_are_put_as_such(bench: Bench) -> None:
     class Job(msgspec.Struct):
         size: int
@@ -525,7 +543,10 @@ async def test_a_name_that_is_none_is_refused(bench: Bench, name: Any) -> None:
 async def test_wrong_keywords_and_items_are_refused(bench: Bench) -> None:
     async with bench.open() as q:
         wrong: dict[str, Any]
-        for wrong in ({"durability": "os"}, {"colour": 1}, {"every": "1"}, {"every": True}):
+        for wrong in (
+            *({"durability": "os"}, {"delay": 1.0}, {"dedup_id": "x"}, {"colour": 1}),
+            *({"every": "1"}, {"every": True}),
+        ):
             given: dict[str, Any] = {"every": 1, **wrong}
             with pytest.raises(TypeError):
                 await q.schedule("job", b"x", **given)
