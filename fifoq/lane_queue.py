@@ -63,12 +63,14 @@ class LaneQueue(Queue[T]):
 
     # Into the lanes.
 
-    def shelve(self, record: Returned) -> None:
-        attributes = record.attributes
-        if attributes is not None and attributes.deliver_at > time.time_ns():
-            super().shelve(record)
-            return
-        self._enter(record)
+    def shelve(self, records: Sequence[Returned]) -> None:
+        now, later = time.time_ns(), []
+        for record in records:
+            if record.attributes is not None and record.attributes.deliver_at > now:
+                later.append(record)
+            else:
+                self._enter(record)
+        super().shelve(later)
 
     def give_back(self, record: Returned) -> None:
         self.look(time.time_ns())
@@ -164,9 +166,6 @@ class LaneQueue(Queue[T]):
         self._lanes.remove(record.counter)
         self._ahead.pop(record.counter, None)
         self.shelf.unkeep(record.counter)
-        # What waits in the tail still has them to be written.
-        if record.counter < self.tail_first:
-            self.attributes.pop(record.counter, None)
         self.bias -= 1
         return record
 

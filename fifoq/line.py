@@ -150,11 +150,10 @@ class Line(Places):
         self.forget_attributes(first, end)
 
     def forget_attributes(self, first: int, end: int) -> None:
-        """Records of the run are gone; what waits in the tail still has its own to be written."""
+        """Records are not in memory any more; what waits to be written is written all the same."""
         if self.attributes:
-            kept = min(end, self.tail_first)
-            for counter in [c for c in self.attributes if first <= c < kept]:
-                del self.attributes[counter]
+            for counter in range(first, end):
+                self.attributes.pop(counter, None)
 
     def taken_weight(self, first: int, end: int) -> int:
         count = end - first
@@ -193,9 +192,7 @@ class Line(Places):
         payload = self.ready.popleft()
         self.head = self.taken_from = counter + 1
         time = self.run_times[index_at(self.run_times, counter)][1]
-        attributes = self.attributes.get(counter) if self.attributes else None
-        if attributes is not None and counter < self.tail_first:
-            del self.attributes[counter]
+        attributes = self.attributes.pop(counter, None) if self.attributes else None
         return Returned(counter, time, payload, attributes)
 
     def head_record(self) -> tuple[int, Attributes | None]:
@@ -270,7 +267,7 @@ class Line(Places):
         """Whether new records, one after the other, are all that a commit would hold."""
         return self.head == self.taken_from and not (
             self.withdrawn
-            or self.attributes
+            or self.tail_attributes
             or self.marks
             or self.removed
             or self.claims
@@ -357,9 +354,7 @@ class Line(Places):
         batch.shown = max(first, self.tail_shown)
         batch.first, batch.upto = first, self.next - 1
         batch.frame_bytes = self.tail_bytes
-        if self.attributes:
-            batch.attributes = {c: a for c, a in self.attributes.items() if c >= first}
-            self.attributes = {c: a for c, a in self.attributes.items() if c >= self.head}
+        batch.attributes, self.tail_attributes = self.tail_attributes, {}
         batch.marks, self.marks = self.marks, {}
         self.tail = []
         self.tail_first = self.tail_shown = self.next
@@ -388,7 +383,9 @@ class Line(Places):
 
     def _shelve_from(self, batch: Batch) -> list[Run]:
         """Shelve what was set aside of a batch; returns the runs of the others."""
-        aside, plain = self.aside, []
+        aside = self.aside
+        plain: list[Run] = []
+        records: list[Returned] = []
         for run in batch.runs:
             start = run.first
             for counter in range(run.first, run.end):
@@ -401,9 +398,12 @@ class Line(Places):
                 if not shelved:
                     time = run.times[index_at(run.times, counter)][1]
                     payload = run.payloads[counter - run.first]
-                    self.shelve(Returned(counter, time, payload, batch.attributes.get(counter)))
+                    of = batch.attributes.get(counter)
+                    records.append(Returned(counter, time, payload, of))
             if start < run.end:
                 plain.append(part_of(run, start, run.end))
+        if records:
+            self.shelve(records)
         return plain
 
     def _show(self, batch: Batch) -> None:
@@ -422,8 +422,10 @@ class Line(Places):
         size = run_bytes(run)
         if self.gap is not None:
             self.gap = (self.gap[0], run.end - 1)
+            self.forget_attributes(run.first, run.end)
         elif self.cached_bytes + size > CACHE_BYTES_MAX:
             self.gap = (run.first, run.end - 1)
+            self.forget_attributes(run.first, run.end)
         else:
             self.chunks.append(run)
             self.cached_bytes += size
@@ -473,7 +475,7 @@ class Line(Places):
         self.tail_counted = len(self.tail)
         self.hidden += batch.hidden
         self.strong_first = batch.strong_first or self.strong_first
-        self.attributes = {**batch.attributes, **self.attributes}
+        self.tail_attributes = {**batch.attributes, **self.tail_attributes}
         self.marks = {**batch.marks, **self.marks}
 
     def unwritten_bytes(self) -> int:

@@ -84,6 +84,7 @@ class Places:
         "strong_limit",
         "strong_upto",
         "tail",
+        "tail_attributes",
         "tail_bytes",
         "tail_counted",
         "tail_first",
@@ -143,6 +144,9 @@ class Places:
         self.gap = (self.head, next_counter - 1) if size else None
         self.returned: list[Returned] = []
         self.attributes: dict[int, Attributes] = {}
+        """Of records that stand in runs, for whoever takes them."""
+        self.tail_attributes: dict[int, Attributes] = {}
+        """Of records in the tail, to be written."""
         self.marks: dict[int, tuple[str, bytes]] = {}
         """State entries that are set in the frame of the record with that counter, or never."""
         # The size is next - head + bias: what is between them and not there counts against it.
@@ -284,6 +288,7 @@ class Places:
             assert self.tail[index] is not None
             self.tail[index] = None
             self.attributes.pop(self.tail_first + index, None)
+            self.tail_attributes.pop(self.tail_first + index, None)
             self.aside.pop(self.tail_first + index, None)
         self.marks.pop(first, None)
         # The next strong put must say anew from where on records are hidden.
@@ -332,6 +337,15 @@ class Places:
         self.tail_counted = len(self.tail)
         return size
 
+    def attach(self, first: int, count: int, attributes: Attributes) -> int:
+        """Give records of the tail attributes; returns how many bytes that is in a frame."""
+        size = attributes.size * count
+        attached = dict.fromkeys(range(first, first + count), attributes)
+        self.tail_attributes.update(attached)
+        self.attributes.update(attached)
+        self.tail_bytes += size
+        return size
+
     # Joints.
 
     def expect(self, count: int) -> None:
@@ -343,8 +357,7 @@ class Places:
         moment = self.stamp_put(now)
         counter = self.append(payload, strong=True)
         if attributes is not None:
-            self.attributes[counter] = attributes
-            self.tail_bytes += attributes.size
+            self.attach(counter, 1, attributes)
         return counter, moment
 
     def depart(self, record: Returned, reason: int, now: int) -> None:
@@ -359,8 +372,8 @@ class Places:
 
     # What the queue does when its line moves.
 
-    def shelve(self, record: Returned) -> None:
-        """A record that was set aside is committed: it is there from now on, for later."""
+    def shelve(self, records: Sequence[Returned]) -> None:
+        """Records that were set aside are committed: they are there from now on, for later."""
         raise AssertionError("a line alone sets nothing aside")
 
     def attributes_came(self, attributes: dict[int, Attributes]) -> None:

@@ -205,9 +205,7 @@ class Putting(Waiting[T]):
         first = self.extend(payloads, strong=True)
         committer.waiting_bytes += self.count_tail()
         for index, encoded in headers.items():
-            self.attributes[first + index] = Attributes(encoded)
-            self.tail_bytes += len(encoded)
-            committer.waiting_bytes += len(encoded)
+            committer.waiting_bytes += self.attach(first + index, 1, Attributes(encoded))
         if self.sets_all_aside:
             self.set_aside(first, payloads, self.put_time, None, shown=False)
         self.marks[first] = mark
@@ -369,10 +367,7 @@ class Putting(Waiting[T]):
         first = self.extend(payloads, strong=level > MEMORY)
         committer = self._committer
         if attributes is not None:
-            more = attributes.size * len(payloads)
-            self.attributes.update(dict.fromkeys(range(first, self.next), attributes))
-            self.tail_bytes += more
-            committer.waiting_bytes += more
+            committer.waiting_bytes += self.attach(first, len(payloads), attributes)
         if attributes is not None or self.sets_all_aside:
             self.set_aside(first, payloads, moment, attributes, shown=level == MEMORY)
         if self.options.max_bytes is not None:

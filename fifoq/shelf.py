@@ -7,7 +7,8 @@ last are kept at hand as well. Knows no clock and no loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -31,7 +32,8 @@ class Shelf:
         """Counters that wait, once somebody has asked for one: few ever do."""
         self._removed: set[int] = set()
         """Of those in the heap: what waits no more."""
-        self.kept: dict[int, Returned] = {}
+        # Not a plain dict: those are slow to find their first entry when many before it are gone.
+        self.kept: OrderedDict[int, Returned] = OrderedDict()
         self._kept_bytes = 0
         self.written = 0
         """Records up to this counter are on disk: they need not be kept."""
@@ -44,14 +46,21 @@ class Shelf:
             self._members = set(self.counters())
         return counter in self._members
 
-    def add(self, due: int, counter: int) -> None:
-        """Have the record come out at that time."""
-        heappush(self._heap, due << _COUNTER_BITS | counter)
+    def add(self, due: int, records: Sequence[Returned]) -> None:
+        """Have records come out at that time, and hold copies of them."""
+        heap, kept, high = self._heap, self.kept, due << _COUNTER_BITS
+        size = 0
+        for record in records:
+            counter = record[0]
+            heappush(heap, high | counter)
+            kept[counter] = record
+            size += len(record[2])
+        self._kept_bytes += size + RECORD_OVERHEAD * len(records)
         if self._members is not None:
-            self._members.add(counter)
+            self._members.update(record[0] for record in records)
 
     def fill(self, entries: Iterable[tuple[int, int]]) -> None:
-        """The same for many at once: each a time and a counter."""
+        """The same without copies, for many at once: each a time and a counter."""
         self._heap += [due << _COUNTER_BITS | counter for due, counter in entries]
         heapify(self._heap)
         self._members = None

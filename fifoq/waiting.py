@@ -12,6 +12,8 @@ from bisect import insort
 from collections.abc import Sequence
 from functools import partial
 from heapq import heappop, heappush
+from itertools import groupby, repeat
+from operator import attrgetter
 from typing import Final, TypeVar
 
 from fifoq.attributes import Attributes
@@ -66,10 +68,12 @@ class Waiting(Member[T]):
                 self.configuration = self.codec.configuration(self.options)
             if not (attributes.deliver_at or self.sets_all_aside):
                 return
-        self.aside.update(dict.fromkeys(range(first, first + len(payloads)), shown))
+        end = first + len(payloads)
+        self.aside.update(dict.fromkeys(range(first, end), shown))
+        self.forget_attributes(first, end)
         if shown:
-            for counter, payload in enumerate(payloads, first):
-                self.shelve(Returned(counter, moment, payload, attributes))
+            counters, times, same = range(first, end), repeat(moment), repeat(attributes)
+            self.shelve(list(map(Returned, counters, times, payloads, same)))
 
     def _mind(self, attributes: Attributes) -> None:
         """From now on every record is looked at before somebody gets it, if this one must be."""
@@ -90,15 +94,16 @@ class Waiting(Member[T]):
         for of in attributes.values():
             self._mind(of)
 
-    def shelve(self, record: Returned) -> None:
-        assert record.attributes is not None
-        self.wait_on_shelf(record, max(0, record.attributes.deliver_at - time.time_ns()))
+    def shelve(self, records: Sequence[Returned]) -> None:
+        # Those of one put have the same attributes, not only equal ones.
+        for attributes, same in groupby(records, _attributes_of):
+            assert attributes is not None
+            self.wait_on_shelf(list(same), max(0, attributes.deliver_at - time.time_ns()))
 
-    def wait_on_shelf(self, record: Returned, delay: int) -> None:
-        """Keep a record, which counts as being in the queue, back for so many nanoseconds."""
+    def wait_on_shelf(self, records: list[Returned], delay: int) -> None:
+        """Keep records, which count as being in the queue, back for so many nanoseconds."""
         shelf = self.shelf
-        shelf.add(round(self._committer.loop.time() * _NS) + delay, record.counter)
-        shelf.keep(record)
+        shelf.add(round(self._committer.loop.time() * _NS) + delay, records)
         shelf.trim()
         self._watch_shelf()
 
@@ -107,7 +112,7 @@ class Waiting(Member[T]):
         if self.options.strict:
             insort(self.stops, record.counter)
             self.close_windows()
-        self.wait_on_shelf(record, delay)
+        self.wait_on_shelf([record], delay)
 
     def fill_shelf(self, delayed: Sequence[tuple[int, int, int]]) -> None:
         """What was found on disk at opening: its time, its counter, when it was put.
@@ -172,8 +177,7 @@ class Waiting(Member[T]):
         self.fetching.difference_update(counters)
         if error is not None:
             again = round((self._committer.loop.time() + RETRY_SECONDS) * _NS)
-            for counter in counters:
-                self.shelf.add(again, counter)
+            self.shelf.fill((again, counter) for counter in counters)
             self._watch_shelf()
             self.read_ended(error)
             return
@@ -346,6 +350,9 @@ class Waiting(Member[T]):
         self.leasing.forget(record.counter)
         if self.keys_out:
             self.key_in(record.counter, record.attributes)
+
+
+_attributes_of = attrgetter("attributes")
 
 
 def _get(log: Log, name: str, counter: int) -> Returned | None:

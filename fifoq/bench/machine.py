@@ -72,6 +72,11 @@ def peak_megabytes() -> float:
     return int(_status(Path("/proc/self/status"), "VmHWM").split()[0]) / 1024
 
 
+def resident_bytes() -> int:
+    """What of this process is in memory now."""
+    return int(_status(Path("/proc/self/status"), "VmRSS").split()[0]) * 1024
+
+
 def wake_ups() -> int:
     """How often the threads of this process have gone to sleep, to be woken, so far."""
     count = 0

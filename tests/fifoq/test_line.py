@@ -125,7 +125,7 @@ class LineMachine(RuleBasedStateMachine):
         self.put(1, 3, False)
         counter = self.line.next - 1
         self.model.headers[counter] = b"h%d" % counter
-        self.line.attributes[counter] = Attributes(self.model.headers[counter])
+        self.line.attach(counter, 1, Attributes(self.model.headers[counter]))
 
     @rule(pick=picks)
     @precondition(lambda self: self.unsealed)

@@ -19,7 +19,7 @@ def test_records_come_out_in_the_order_of_their_times() -> None:
         for counter in range(1, 200):
             due = chance.randrange(1000)
             if counter % 3:
-                shelf.add(due, counter)
+                shelf.add(due, [Returned(counter, 0, b"x")])
             else:
                 shelf.fill([(due, counter)])
             waiting[counter] = due

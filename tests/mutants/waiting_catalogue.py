@@ -94,9 +94,9 @@ WAITING_MUTANTS: Final = (
     _mutant(
         "a key is free while its record waits",
         "waiting",
-        "        self.wait_on_shelf(record, delay)\n\n    def fill_shelf",
+        "        self.wait_on_shelf([record], delay)\n\n    def fill_shelf",
         "        self.key_in(record.counter, record.attributes)\n"
-        "        self.wait_on_shelf(record, delay)\n\n    def fill_shelf",
+        "        self.wait_on_shelf([record], delay)\n\n    def fill_shelf",
         KEYS,
     ),
     _mutant(
