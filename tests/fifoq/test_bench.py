@@ -60,6 +60,8 @@ ROWS = {
     "one-sync": ["one producer, sync", "  p50 of one put"],
     "64-sync": ["64 producers, sync", "  of the limit"],
     "lease-ack": ["lease + ack, memory"],
+    "64-lease": ["64 consumers, lease + ack, sync"],
+    "delayed": ["delayed record, put", "delayed record, memory"],
     "put-nowait": ["put_nowait"],
     "staging-put": ["staging buffer: put, memory", "  put_many of 100, sync"],
     "actor-tell": ["actor tell → handled, in memory", "  of pykka"],
