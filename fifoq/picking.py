@@ -102,7 +102,7 @@ class Picking(Waiting[T]):
                 # It is read again with the others.
                 continue
             if record.attributes is not None and record.attributes.deliver_at > now:
-                self.shelve(record)
+                self.shelve([record])
             else:
                 self.come_back(record)
         if not self.sets_all_aside:
