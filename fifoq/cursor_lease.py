@@ -25,7 +25,7 @@ LEASED_MAX: Final = 4096
 class CursorLeases(Leases[T]):
     """The leases of one cursor that are out."""
 
-    __slots__ = ("_members", "_owners", "_reading")
+    __slots__ = ("_members", "_owners", "_pauses", "_reading")
 
     def __init__(self, reading: Reading[T]) -> None:
         # What a lease asks its queue for is its name, its options and nothing else.
@@ -33,6 +33,8 @@ class CursorLeases(Leases[T]):
         self._reading = reading
         self._members: dict[asyncio.Task[Any], set[int]] = {}
         """What each task has leased that has not ended."""
+        self._pauses: dict[int, asyncio.TimerHandle] = {}
+        """Records that were nacked and wait for another attempt."""
         self._owners: dict[int, asyncio.Task[Any]] = {}
         reading.on_moved = self._forget_all
 
@@ -54,7 +56,7 @@ class CursorLeases(Leases[T]):
         return delivery
 
     def _may_lease(self) -> bool:
-        return len(self.held) < LEASED_MAX
+        return len(self._reading.out) < LEASED_MAX
 
     async def ack(self, delivery: Delivery[T]) -> bool:
         first = delivery.state != "acked"
@@ -77,10 +79,25 @@ class CursorLeases(Leases[T]):
     def _release(
         self, delivery: Delivery[T], error: BaseException | None = None, delay: float = 0.0
     ) -> None:
-        """Back at once: a cursor goes in order, and has no place where a record could wait."""
+        """The record is back at its place after `delay` seconds; others pass it meanwhile."""
+        counter = delivery._counter
         self._leave(delivery)
-        self._attempts[delivery._counter] = delivery.attempt
-        self._reading.give_back(delivery._counter)
+        self._attempts[counter] = delivery.attempt
+        if delay:
+            # Its ordering key stays busy: nothing of it may come before the record.
+            self._pauses[counter] = self._committer.loop.call_later(delay, self._back, counter)
+        else:
+            self._reading.give_back(counter)
+
+    def _back(self, counter: int) -> None:
+        del self._pauses[counter]
+        self._reading.give_back(counter)
+
+    def stop(self) -> None:
+        super().stop()
+        for timer in self._pauses.values():
+            timer.cancel()
+        self._pauses.clear()
 
     def _leave(self, delivery: Delivery[T]) -> None:
         """The record is with nobody any more."""
@@ -94,6 +111,7 @@ class CursorLeases(Leases[T]):
         """The cursor was moved: what is out is of no interest any more."""
         for delivery in self.held.values():
             delivery.state = "moved"
+        self.stop()
         self.held.clear()
         self._attempts.clear()
         self._owners.clear()

@@ -80,7 +80,7 @@ async def test_what_is_nacked_or_runs_out_comes_back_to_its_place(bench: Bench) 
         cursor = await queue.cursor("workers")
         first = await cursor.lease(seconds=10)
         second = await cursor.lease(seconds=5)
-        first.nack()
+        first.nack(delay=0)
         again = await cursor.lease(seconds=100)
         assert (again.item, again.attempt) == (b"1", 2)
         await asyncio.sleep(6)
@@ -96,8 +96,30 @@ async def test_what_is_nacked_or_runs_out_comes_back_to_its_place(bench: Bench) 
         assert cursor.committed == 3
 
 
+async def test_a_nacked_record_waits_while_others_pass_it(bench: Bench) -> None:
+    async with bench.open(retry_backoff=4.0) as queue:
+        await numbered(queue, 1, 4)
+        cursor = await queue.cursor("workers")
+        (await cursor.lease()).nack(delay=10)
+        second = await cursor.lease()
+        assert second.item == b"2"
+        second.nack()
+        assert (await cursor.lease()).item == b"3"
+        await asyncio.sleep(4.1)
+        assert (await cursor.lease()).item == b"2"
+        await asyncio.sleep(6)
+        back = await cursor.lease()
+        assert (back.item, back.attempt) == (b"1", 2)
+        with pytest.raises(ValueError, match="Nothing was changed"):
+            back.nack(delay=-1)
+        back.nack(delay=100)
+        await cursor.seek(counter=1)
+        await asyncio.sleep(200)
+        assert (await cursor.lease()).attempt == 1
+
+
 async def test_async_with_acks_nacks_and_extends(bench: Bench) -> None:
-    async with bench.open(lease_seconds=2.0) as queue:
+    async with bench.open(lease_seconds=2.0, retry_backoff=0.0) as queue:
         await numbered(queue, 1, 2)
         cursor = await queue.cursor("workers")
         with pytest.raises(KeyError):
@@ -234,7 +256,7 @@ async def test_records_of_one_ordering_key_are_leased_one_at_a_time_in_order(ben
         waiting = await started(cursor.lease())
         assert [first.key.counter, third.key.counter] == [1, 3]
         assert not waiting.done()
-        first.nack()
+        first.nack(delay=0)
         again = await waiting
         assert again.key.counter == 1
         waiting = await started(cursor.lease())
@@ -271,14 +293,40 @@ async def test_a_member_that_ends_hands_its_keys_over(bench: Bench) -> None:
 
 async def keyed(queue: fifoq.Queue[Any], keys: str) -> Cursor[Any]:
     """A cursor over records with these ordering keys."""
-    from store.blocks import ORDERING_KEY
-
-    def put(log: Any) -> None:
-        draft = log.draft()
-        payloads = [b"x"] * len(keys)
-        column = [key.encode() for key in keys]
-        draft.put(log.queue(queue.name), payloads, columns={ORDERING_KEY: column})
-        log.commit(draft)
-
-    await queue._committer.call(put)
+    for key in keys:
+        await queue.put(b"x", ordering_key=key)
     return await queue.cursor("workers")
+
+
+async def test_a_nacked_record_keeps_its_ordering_key(bench: Bench) -> None:
+    async with bench.open() as queue:
+        cursor = await keyed(queue, "aab")
+        (await cursor.lease()).nack(delay=10)
+        assert (await cursor.lease()).key.counter == 3
+        waiting = await started(cursor.lease())
+        await asyncio.sleep(9)
+        assert not waiting.done()
+        await asyncio.sleep(2)
+        assert waiting.result().key.counter == 1
+
+
+async def test_a_cursor_sees_what_is_delayed_expired_or_of_a_later_lane_in_order(
+    bench: Bench,
+) -> None:
+    async with bench.open(priorities=True) as queue:
+        await queue.put(b"1", delay=3600)
+        await queue.put(b"2", priority=9)
+        await queue.put(b"3", ttl=0.001)
+        await queue.put(b"4", priority=0)
+        await asyncio.sleep(1)
+        cursor = await queue.cursor("workers")
+        assert await rest(cursor) == items(1, 4)
+
+
+async def test_a_leased_record_of_a_cursor_can_not_be_rejected(bench: Bench) -> None:
+    async with bench.open() as queue:
+        await numbered(queue, 1, 1)
+        delivery = await (await queue.cursor("workers")).lease()
+        with pytest.raises(ValueError, match="removes nothing"):
+            await delivery.reject("no")
+        assert await delivery.ack()

@@ -125,7 +125,7 @@ class Run:
     async def nack(self) -> None:
         name, _ = self.one()
         if self.leased[name]:
-            self.leased[name].pop(self.random.randrange(len(self.leased[name]))).nack()
+            self.leased[name].pop(self.random.randrange(len(self.leased[name]))).nack(delay=0)
 
     async def seek(self) -> None:
         name, cursor = self.one()
@@ -155,7 +155,7 @@ class Run:
     async def check(self) -> None:
         for name, cursor in self.cursors.items():
             for delivery in self.leased[name]:
-                delivery.nack()
+                delivery.nack(delay=0)
             self.leased[name] = []
             self.settle(name)
             expected = self.model.rest(name)
@@ -176,6 +176,7 @@ def test_cursors_do_what_a_list_and_a_position_do(part: int) -> None:
 
 
 @pytest.mark.deep
+@pytest.mark.timeout(3600)
 def test_cursors_do_what_a_list_and_a_position_do_many_times() -> None:
     for seed in range(RUNS, 100 * RUNS):
         try:

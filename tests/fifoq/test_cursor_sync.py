@@ -17,7 +17,7 @@ ITEMS = [b"%d" % number for number in range(1, 11)]
 
 @pytest.fixture
 def queue(tmp_path: Path) -> Iterator[fifoq.sync.Queue[bytes]]:
-    with fifoq.sync.open(tmp_path / "store", durability="os") as opened:
+    with fifoq.sync.open(tmp_path / "store", durability="os", retry_backoff=0.0) as opened:
         yield opened
 
 
