@@ -82,7 +82,8 @@ class Joint(msgspec.Struct, eq=False):
     ) -> None:
         """Put a record into a queue of the store, open or not.
 
-        `configuration` is kept with a queue that comes to be by it.
+        `configuration` is kept with a queue that comes to be by it. A record with a time needs a
+        queue that is open: whoever opens another one would not look for it.
         """
         self.puts.append(Put(name, payload, attributes, configuration))
         self.size += len(payload) + size_of(attributes) + COLUMN_BYTES
@@ -139,6 +140,7 @@ class Joints:
     def submit(self, joint: Joint) -> None:
         """The same without waiting: `done` or `undone` tells, unless the store fails before."""
         intake = self._intake
+        assert all(put.name in self._lines or not _has_time(put) for put in joint.puts)
         self.waiting.append(joint)
         self._expect(joint, 1)
         intake.waiting_bytes += joint.size
@@ -303,6 +305,10 @@ class Joints:
         """Nothing is committed any more."""
         error = QueueClosed("the store was closed before this was committed. Open it anew.")
         self.fail(error)
+
+
+def _has_time(put: Put) -> bool:
+    return put.attributes is not None and bool(put.attributes.deliver_at)
 
 
 def _undone(joint: Joint, error: FifoqError | None) -> None:

@@ -235,6 +235,39 @@ async def test_it_has_a_limit(bench: Bench) -> None:
         assert (len(orders), len(bills)) == (4, 0)
 
 
+async def test_its_puts_have_every_keyword(bench: Bench) -> None:
+    async with bench.open_store() as store:
+        orders, bills = await store.queue("orders", priorities=True), await store.queue("bills")
+        async with store.transaction() as tx:
+            tx.put(orders, b"last", priority=9)
+            tx.put(orders, b"first", priority=0, headers={"a": "b"})
+            tx.put(bills, b"later", delay=30)
+            tx.put(bills, b"k1", ordering_key="k")
+            tx.put(bills, b"k2", ordering_key="k")
+            tx.put(bills, b"short", ttl=5)
+        assert [await orders.take(), await orders.take()] == [b"first", b"last"]
+        assert bills.stats().delayed == 1
+    async with bench.open_store() as store:
+        bills = await store.queue("bills")
+        first = await bills.lease()
+        assert first.item == b"k1"
+        assert (await bills.lease()).item == b"short"
+        waiting = await started(bills.take())
+        assert not waiting.done()
+        await first.ack()
+        assert await waiting == b"k2"
+        assert await bills.take(timeout=60) == b"later"
+        with pytest.raises(ValueError, match="delay"):
+            await _put_wrong(store, bills)
+        assert len(bills) == 1
+
+
+async def _put_wrong(store: Store, bills: Queue[bytes]) -> None:
+    async with store.transaction() as tx:
+        tx.put(bills, b"x")
+        tx.put(bills, b"y", delay=-1)
+
+
 # Full queues and disks.
 
 
