@@ -15,6 +15,7 @@ from fifoq.spark.columns import Columns
 from fifoq.spark.filters import Bounds, narrowed
 from fifoq.spark.options import OptionError, ScanOptions
 from fifoq.spark.plan import PiecesPartition, plan
+from fifoq.spark.worker import spare_collections
 from store import RangeGone
 
 
@@ -101,6 +102,7 @@ class ScanReader(DataSourceReader):
                 access.read(target.queue, piece) for piece in partition.pieces
             )
             yield from columns.batches(schema).of(blocks, partition.without)
+        spare_collections()
 
 
 def _within(ranges: list[tuple[int, int]], first: int, last: int) -> list[tuple[int, int]]:

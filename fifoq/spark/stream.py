@@ -34,6 +34,7 @@ from fifoq.spark.loss import Loss, LossFinder
 from fifoq.spark.offsets import Offset, check_offset
 from fifoq.spark.options import OptionError, Start, StreamOptions
 from fifoq.spark.plan import PiecesPartition, counter_after, plan, records_between
+from fifoq.spark.worker import spare_collections
 from store import RangeGone, RecordBlock
 
 logger = logging.getLogger("fifoq.spark")
@@ -199,6 +200,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with opened(target.path, target.remote, partition.store_id) as access:
             blocks = chain.from_iterable(self._blocks(access, piece) for piece in partition.pieces)
             yield from columns.batches(schema).of(blocks)
+        spare_collections()
 
     def _blocks(self, access: Access, piece: Piece) -> Iterator[RecordBlock]:
         name = self._options.target.queue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from pyspark.sql import SparkSession
 from fifoq.bench import spark as module
 from fifoq.bench.measure import Absent, Group, Row, Setting
 from fifoq.bench.rows import GROUPS
+from fifoq.bench.spark_growth import peaks
 from fifoq.spark.session import JavaMissing
+from tests.spark.support import fill, numbered, read
 
 ROWS = {
     "spark-scan": [
@@ -45,6 +48,13 @@ def test_every_row_of_spark_runs_small_and_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
     # The session that ran before still runs.
     assert spark.range(3).count() == 3
+
+
+def test_peaks_are_those_of_the_driver_and_of_a_worker(spark: SparkSession, tmp_path: Path) -> None:
+    fill(tmp_path / "store", numbered(10))
+    assert read(spark, tmp_path / "store").count() == 10
+    driver, worker = peaks(os.getpid())
+    assert 50 < worker < driver
 
 
 def test_without_pyspark_the_rows_are_absent(
