@@ -8,15 +8,25 @@ number of records. Headers and typed columns, where they are asked for, are deco
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fifoq.attributes import PRIORITY_DEFAULT as DEFAULT
 from fifoq.codec import decode_headers
 from fifoq.spark.typed import TypedColumns
-from store.blocks import COUNTERS, HEADERS, RecordBlock
+from store.blocks import (
+    COUNTERS,
+    DEDUP_ID,
+    DELIVER_AT,
+    EXPIRES_AT,
+    HEADERS,
+    ORDERING_KEY,
+    PRIORITY,
+    RecordBlock,
+)
 
 BATCH_ROWS: Final = 16 << 10
 BATCH_BYTES: Final = 2 << 20
@@ -24,6 +34,7 @@ BATCH_BYTES: Final = 2 << 20
 
 _NS_PER_US: Final = 1000
 _KEY_BYTES: Final = 16
+_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 Numbers = npt.NDArray[np.int64]
 Ranges = Sequence[tuple[int, int]]
@@ -42,6 +53,11 @@ class Batches:
             "key": _keys,
             "data": _payloads,
             "headers": self._headers,
+            "priority": lambda joined: pa.array(_numbers(joined, PRIORITY, np.int32, DEFAULT)),
+            "deliver_at": lambda joined: _times_or_null(joined, DELIVER_AT),
+            "expires_at": lambda joined: _times_or_null(joined, EXPIRES_AT),
+            "ordering_key": lambda joined: _texts_or_null(joined, ORDERING_KEY),
+            "dedup_id": lambda joined: _texts_or_null(joined, DEDUP_ID),
         }
 
     def of(self, blocks: Iterable[RecordBlock], without: Ranges = ()) -> Iterator[pa.RecordBatch]:
@@ -119,9 +135,34 @@ class _Joined:
 
 def _timestamps(joined: _Joined) -> pa.Array:
     times = joined.times // _NS_PER_US
-    return pa.Array.from_buffers(
-        pa.timestamp("us", tz="UTC"), joined.count, [None, pa.py_buffer(times)]
-    )
+    return pa.Array.from_buffers(_TIMESTAMP, joined.count, [None, pa.py_buffer(times)])
+
+
+def _numbers(joined: _Joined, bit: int, kind: type[np.generic], default: int) -> npt.NDArray[Any]:
+    """An optional column of numbers, with the default where a block has none."""
+    found = np.full(joined.count, default, kind)
+    for block, start in zip(joined.blocks, joined.starts, strict=True):
+        column = block.columns.get(bit)
+        if column is not None:
+            found[start : start + block.count] = np.asarray(column)
+    return found
+
+
+def _times_or_null(joined: _Joined, bit: int) -> pa.Array:
+    """An optional column of times (ns); 0 means that there is none."""
+    times = _numbers(joined, bit, np.int64, 0)
+    return pa.array(times // _NS_PER_US, _TIMESTAMP, mask=times == 0)
+
+
+def _texts_or_null(joined: _Joined, bit: int) -> pa.Array:
+    found: list[str | None] = []
+    for block in joined.blocks:
+        column = block.columns.get(bit)
+        if column is None:
+            found += [None] * block.count
+        else:
+            found += [bytes(each).decode(errors="replace") or None for each in column]
+    return pa.array(found, pa.string())
 
 
 def _keys(joined: _Joined) -> pa.Array:

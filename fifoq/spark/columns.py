@@ -19,6 +19,13 @@ _KEYS: Final = {
     "key": types.BinaryType(),
 }
 _HEADERS: Final = types.MapType(types.StringType(), types.StringType())
+_ATTRIBUTES: Final = {
+    "priority": types.IntegerType(),
+    "deliver_at": types.TimestampType(),
+    "expires_at": types.TimestampType(),
+    "ordering_key": types.StringType(),
+    "dedup_id": types.StringType(),
+}
 
 
 class Columns:
@@ -26,7 +33,8 @@ class Columns:
 
     def __init__(self, view: QueueDescription, reading: Reading) -> None:
         """OptionError if `typed` is asked of a queue whose type is not known."""
-        self._typed = _typed_columns(view) if reading.typed else None
+        more = tuple(_ATTRIBUTES) if reading.attributes else ()
+        self._typed = _typed_columns(view, more) if reading.typed else None
         self.types: dict[str, types.DataType] = dict(_KEYS)
         if self._typed is None:
             self.types["data"] = types.BinaryType()
@@ -34,6 +42,8 @@ class Columns:
             self.types |= self._typed.fields
         if reading.headers:
             self.types["headers"] = _HEADERS
+        if reading.attributes:
+            self.types |= _ATTRIBUTES
 
     def schema(self) -> types.StructType:
         """All of them."""
@@ -65,7 +75,7 @@ def arrow_schema(schema: types.StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-def _typed_columns(view: QueueDescription) -> TypedColumns:
+def _typed_columns(view: QueueDescription, more: tuple[str, ...]) -> TypedColumns:
     if view.shape is None:
         state = (
             "has no type"
@@ -73,7 +83,7 @@ def _typed_columns(view: QueueDescription) -> TypedColumns:
             else "was made before types were kept with it; open it once with its type"
         )
         raise OptionError("typed", f"queue {view.name!r} {state}. Read it without the option.")
-    return TypedColumns(view.name, view.shape)
+    return TypedColumns(view.name, view.shape, more)
 
 
 def _same_type(one: types.DataType, other: types.DataType) -> bool:

@@ -27,7 +27,9 @@ PARTITIONS_MAX: Final = 100_000
 TRIGGER_DELAY_SECONDS: Final = 15 * 60.0
 
 SHARED: Final = ("path", "queue")
-READING: Final = ("partitionBytes", "numPartitions", "includeHeaders", "typed")
+READING: Final = (
+    *("partitionBytes", "numPartitions", "includeHeaders", "includeAttributes", "typed"),
+)
 BATCH: Final = (
     *("startingCounter", "endingCounter", "startingTimestamp", "endingTimestamp", "records"),
 )
@@ -71,6 +73,7 @@ class Reading(msgspec.Struct, frozen=True):
     partitions: int | None
     headers: bool
     typed: bool
+    attributes: bool = False
 
 
 class ScanOptions(msgspec.Struct, frozen=True):
@@ -187,7 +190,13 @@ def _reading(found: Options) -> Reading:
         raise OptionError("numPartitions", "give it or partitionBytes, not both.")
     if count is not None and count > PARTITIONS_MAX:
         raise OptionError("numPartitions", f"{count} is over the limit of {PARTITIONS_MAX}.")
-    return Reading(size, count, found.flag("includeHeaders", False), found.flag("typed", False))
+    return Reading(
+        size,
+        count,
+        found.flag("includeHeaders", False),
+        found.flag("typed", False),
+        found.flag("includeAttributes", False),
+    )
 
 
 def parse_time(text: str) -> int:

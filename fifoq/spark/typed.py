@@ -41,8 +41,9 @@ _PLAIN: Final[dict[str, types.DataType]] = {
 class TypedColumns:
     """The columns that a shape means; picklable, since it is made anew from the shape."""
 
-    def __init__(self, queue: str, shape: list[Any]) -> None:
-        self._queue, self._shape = queue, shape
+    def __init__(self, queue: str, shape: list[Any], more: tuple[str, ...] = ()) -> None:
+        """`more` are names that are taken beside those of every queue."""
+        self._queue, self._shape, self._more = queue, shape, more
         whole = _resolved(shape, shape[0])
         self._single = "properties" not in whole
         schemas = {WHOLE: shape[0]} if self._single else whole["properties"]
@@ -50,12 +51,12 @@ class TypedColumns:
         self._converts: dict[str, tuple[str, Convert]] = {}
         for name, schema in schemas.items():
             spark_type, convert = _typed(shape, schema, () if self._single else (id(whole),))
-            column = _free_name(name, self.fields)
+            column = _free_name(name, (*more, *self.fields))
             self.fields[column] = spark_type
             self._converts[column] = name, convert
 
     def __reduce__(self) -> tuple[object, ...]:
-        return TypedColumns, (self._queue, self._shape)
+        return TypedColumns, (self._queue, self._shape, self._more)
 
     def arrays(self, payloads: list[bytes], first: int, last: int) -> dict[str, pa.Array]:
         """All columns of these records, which have the counters first..last.
