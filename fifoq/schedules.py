@@ -87,6 +87,8 @@ class Schedules:
         self._committer = committer
         self._entries: dict[tuple[str, str], Entry] = {}
         self._kept: list[tuple[str, str, Plan, Cron | None]] = []
+        self._unknown: set[tuple[str, str]] = set()
+        """What is kept and does not fire, since this version can not follow it."""
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._changing = asyncio.Lock()
@@ -105,6 +107,7 @@ class Schedules:
                 if value is not None:
                     self._kept.append((queue, name, *decode_plan(value)))
             except (FifoqError, ValueError, TypeError) as error:
+                self._unknown.add((queue, name))
                 logger.error("schedule %s of queue %s does not fire: %s", name, queue, error)
 
     def start(self) -> None:
@@ -171,6 +174,7 @@ class Schedules:
                 new.missed, new.caught_up = old.missed, old.caught_up
                 new.deadline = old.deadline
             self._entries[key] = old = new
+            self._unknown.discard(key)
             self._arm()
         return shown(new.name, old.plan, self._next_time(old))
 
@@ -179,10 +183,11 @@ class Schedules:
         return await self._change(self._drop(queue, name))
 
     async def _drop(self, queue: str, name: str) -> bool:
-        if (queue, name) not in self._entries:
+        if (queue, name) not in self._entries and (queue, name) not in self._unknown:
             return False
         await self._write([(state_name(queue, name), None)])
-        del self._entries[queue, name]
+        self._entries.pop((queue, name), None)
+        self._unknown.discard((queue, name))
         self._arm()
         return True
 
@@ -270,7 +275,12 @@ class Schedules:
         async with self._changing:
             while not self._ended and (due := self._due()):
                 ready = [entry for entry in due if await self._is_ready(entry)]
-                pending = await self._pending(ready)
+                try:
+                    pending = await self._pending(ready)
+                except FifoqError as error:
+                    for entry in ready:
+                        self._put_off(entry, error)
+                    ready, pending = [], set()
                 # All at once: they share a commit.
                 await asyncio.gather(*(self._fire(entry, entry in pending) for entry in ready))
                 if not self._committer.usable or self._committer.closing:
@@ -326,7 +336,8 @@ class Schedules:
             after, more = passed_over(after, entry.cron, now), False
         try:
             after = await self._commit(entry, plan, firing.times, after)
-        except FifoqError as error:
+        except Exception as error:
+            # Whatever it is, the others fire, and this one is tried again.
             self._put_off(entry, error)
             return
         entry.deadline = moment + (after.next_time - now) / SECOND
@@ -357,7 +368,7 @@ class Schedules:
         await self._committer.joints.commit(joint)
         return after
 
-    def _put_off(self, entry: Entry, error: FifoqError) -> None:
+    def _put_off(self, entry: Entry, error: Exception) -> None:
         moment = self._committer.loop.time()
         logger.warning("schedule %s of queue %s waits: %s", entry.name, entry.queue, error)
         entry.not_before = moment + self._retry_seconds

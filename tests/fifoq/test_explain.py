@@ -83,6 +83,14 @@ async def test_a_record_that_waits_for_its_time(bench: Bench) -> None:
         assert (await store.explain(1)).state == "delayed"
 
 
+async def test_a_record_of_a_compressed_block_has_its_own_size(bench: Bench) -> None:
+    async with bench.open_store() as store:
+        q = await store.queue(compression="zlib")
+        await q.put_many([b"x" * 3000, b"y" * 5000])
+        told = await store.explain(2)
+        assert (told.size, told.state) == (5000, "ready")
+
+
 async def test_a_take_is_told(bench: Bench) -> None:
     async with bench.open_store() as store:
         q = await store.queue()

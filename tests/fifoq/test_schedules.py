@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +16,7 @@ import pytest
 
 import fifoq
 from fifoq import Queue, Schedule, schedules
+from fifoq.attributes import attributes_from
 from fifoq.recurring import (
     CATCH_UP_MAX,
     ITEM_BYTES_MAX,
@@ -23,6 +26,7 @@ from fifoq.recurring import (
     state_name,
 )
 from store import open_log
+from tests.fifoq.loops import on_each_loop
 from tests.fifoq.support import PATH, Bench, SmallDisk, cancelled, drained, started
 from tests.support.crashes import after_process_crash, crash_points, power_images
 from tests.support.simfiles import SimFiles
@@ -53,6 +57,11 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
     wall = Wall()
     monkeypatch.setattr("fifoq.schedules.time", wall)
     return wall
+
+
+@pytest.fixture
+def real_time(wall: Wall, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fifoq.schedules.time", time)
 
 
 async def put_times(queue: Queue[Any]) -> list[str]:
@@ -660,6 +669,55 @@ async def test_a_store_that_failed_fires_no_more(bench: Bench) -> None:
         assert len(q) == 0
 
 
+async def test_a_store_that_fails_while_a_firing_looks_back_leaves_nobody_waiting(
+    bench: Bench,
+) -> None:
+    async with bench.open_store() as store:
+        q = await store.queue()
+        await q.schedule("job", b"x", every=10)
+        await q.take()
+        bench.runner.hold()
+        await asyncio.sleep(11)
+        store._committer.fail(fifoq.DurabilityError("a test"), [])
+        bench.runner.let_go()
+        await asyncio.sleep(100)
+        assert store._committer.schedules._task is not None
+        assert store._committer.schedules._task.exception() is None
+
+
+async def test_one_that_goes_wrong_keeps_no_other_from_firing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = attributes_from
+
+    def trouble(now: int, **asked: Any) -> Any:
+        if asked:
+            raise ValueError("a newer version knew what this means")
+        return made(now)
+
+    monkeypatch.setattr(schedules, "attributes_from", trouble)
+    async with bench.open() as q:
+        await q.schedule("bad", b"b", every=10, ordering_key="k")
+        await q.schedule("good", b"g", every=10)
+        await asyncio.sleep(25)
+        assert [record.item async for record in q.browse()] == [b"g"]
+        assert "schedule bad of queue main waits: a newer version" in caplog.text
+        monkeypatch.setattr(schedules, "attributes_from", made)
+        await asyncio.sleep(60)
+        assert sorted([record.item async for record in q.browse()]) == [b"b", b"g"]
+
+
+@on_each_loop
+async def test_real_time_is_kept_on_real_loops(tmp_path: Path, real_time: None) -> None:
+    async with fifoq.open(tmp_path) as q:
+        await q.schedule("tick", b"x", every=0.02, overlap=True)
+        for _ in range(5):
+            delivery = await q.lease()
+            due = datetime.fromisoformat(delivery.headers["schedule.due"]).timestamp()
+            assert delivery.key.timestamp >= round(due, 6) * SECOND - 1000
+            await delivery.ack()
+
+
 async def test_what_this_version_can_not_follow_is_left_alone_and_told(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -684,6 +742,13 @@ async def test_what_this_version_can_not_follow_is_left_alone_and_told(
     assert all(f"schedule {name} of queue main does not fire" in caplog.text for name in values)
     with open_log(PATH, files=bench.files, clock=bench.clock) as log:
         assert log.state_of(state_name("main", "zone")) == values["zone"]
+    async with bench.open() as q:
+        # It can be said anew, or dropped.
+        assert (await q.schedule("rot", b"x", every=5)).every == 5.0
+        assert await q.unschedule("zone")
+        assert not await q.unschedule("zone")
+    async with bench.open() as q:
+        assert [s.name for s in q.schedules()] == ["rot"]
 
 
 # Crashes.
