@@ -22,10 +22,12 @@ ELSEWHERE = {
 HERE = {
     "asgi_backpressure",
     "compress",
+    "delayed_jobs",
     "durability",
     "explain_a_record",
     "fan_out",
     "partitioned_topic",
+    "priority_lanes",
     "producer_consumer",
     "put_for_ever",
     "quick_start",
@@ -147,6 +149,27 @@ def test_orders_of_one_customer_stay_in_order_over_partitions(tmp_path: Path) ->
         "alice [1, 2, 3]",
         "bob [2, 3]",
         "carol [2, 3]",
+    ]
+
+
+def test_delayed_jobs_come_in_time_and_not_too_late(tmp_path: Path) -> None:
+    assert printed_by("delayed_jobs", tmp_path) == [
+        "4 jobs, 2 of them for later",
+        "True",
+        "send the welcome",
+        "send the reminder",
+        "not too early: True",
+        "1 expired, 0 left",
+        "1 waits after a restart",
+    ]
+
+
+def test_urgent_letters_come_first_and_accounts_keep_their_order(tmp_path: Path) -> None:
+    assert printed_by("priority_lanes", tmp_path) == [
+        "['password reset', 'receipt 1', 'receipt 2', 'newsletter']",
+        "aabaaaabaa",
+        "b'+5' b'+1'",
+        "b'-3'",
     ]
 
 
