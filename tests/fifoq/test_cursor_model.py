@@ -298,3 +298,79 @@ def test_a_store_that_fails_tells_whoever_waits() -> None:
         await queue.close()
 
     on_a_loop(play())
+
+
+def test_a_cursor_that_is_let_go_never_misses_a_record_in_silence() -> None:
+    """Cut or killed at every call while what it needs is reclaimed: read, or told to be gone."""
+    limits = {"segment_bytes": 1 << 16, "segment_records": 5, "cursor_cap_bytes": 6000}
+    put = [0]
+    found: list[tuple[SimFiles, int]] = []
+
+    async def work(files: SimFiles) -> None:
+        async with Bench(files).open(**limits) as queue:
+            await queue.put(b"x" * 1000)
+            cursor = await queue.cursor("slow")
+            await cursor.take()
+            await cursor.commit()
+            for number in range(2, 20):
+                await queue.put(b"x" * 1000)
+                put[0] = number
+                await queue.take()
+            await asyncio.sleep(5)
+            await queue.take()
+
+    def visit(index: int, files: SimFiles) -> None:
+        if put[0] > 1 and index % 2:
+            disks = [after_process_crash(files)]
+            disks += map(SimFiles.from_image, power_images(files, limit=4, samples=2, seed=index))
+            found.extend((disk, put[0]) for disk in disks)
+
+    async def check(files: SimFiles, last: int) -> bool:
+        async with Bench(files).open(**{**limits, "cursor_cap_bytes": 1 << 30}) as queue:
+            cursor = await queue.cursor("slow", "latest")
+            first, gone = cursor.position, False
+            assert first == 2
+            seen: set[int] = set()
+            while True:
+                try:
+                    seen |= {r.key.counter async for r in cursor.records(wait=False)}
+                    break
+                except fifoq.RangeGone as error:
+                    gone = True
+                    seen |= set(range(error.wanted, error.oldest))
+                    await cursor.seek(counter=error.oldest)
+            assert seen >= set(range(first, last + 1))
+            return gone
+
+    crash_points(lambda files: on_a_loop(work(files)), visit, files=SimFiles())
+    told = [on_a_loop(check(*state)) for state in found]
+    assert True in told
+    assert False in told
+
+
+def test_damage_to_a_position_is_told_by_opening_and_set_aside_on_request() -> None:
+    async def prepare(files: SimFiles) -> None:
+        async with Bench(files).open() as queue:
+            await queue.put_many([b"1", b"2", b"3"])
+            cursor = await queue.cursor("reader")
+            await cursor.take()
+            await cursor.commit()
+            await queue.put(b"4")
+
+    async def check(files: SimFiles) -> None:
+        with pytest.raises(fifoq.CorruptionError):
+            await Bench(files).open()
+        async with Bench(files).open_store(recover="quarantine") as store:
+            assert store.quarantine is not None
+            assert "cursor/main/reader" in store.quarantine.states
+            queue = await store.queue()
+            assert queue.cursors() == []
+            cursor = await queue.cursor("reader")
+            assert [r.item async for r in cursor.records(wait=False)] == [b"1", b"2", b"3", b"4"]
+
+    files = SimFiles()
+    on_a_loop(prepare(files))
+    name = f"/data/{1:020}.log"
+    at = files.content(name).rindex(b"cursor/main/reader")
+    files.flip_bit(name, offset=at + 3, bit=1)
+    on_a_loop(check(files))
