@@ -476,3 +476,12 @@ def test_a_block_is_refused_when_no_counters_are_left(log: Log) -> None:
     draft.put(log.queue("b"), [b"x"], first=COUNTER_MAX - 1)
     with pytest.raises(CounterExhausted):
         draft.put_block(log.queue("b"), block)
+
+
+def test_states_that_let_records_go_may_use_what_is_held_for_removals(state: State) -> None:
+    draft = Draft(state, 5)
+    draft.set_states([("position", b"7")], drains=True)
+    assert draft.only_drains
+    assert not draft.only_removes, "no checkpoint can stand for it"
+    draft.set_states([("other", b"1")])
+    assert not draft.only_drains

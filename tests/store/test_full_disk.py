@@ -173,6 +173,27 @@ def use_up_reserve(disk: FullDisk) -> None:
         assert disk.take("a")
 
 
+def test_a_state_that_lets_records_go_is_set_on_a_full_disk() -> None:
+    disk = FullDisk()
+    log = disk.log
+    draft = log.draft()
+    draft.set_states([("position", b"1")])
+    log.commit(draft)
+    disk.fill()
+    while True:
+        # The last that fits beside what is held.
+        draft = log.draft()
+        draft.set_states([("position", b"2")])
+        try:
+            log.commit(draft)
+        except DiskFull:
+            break
+    draft = log.draft()
+    draft.set_states([("position", b"3")], drains=True)
+    log.commit(draft)
+    assert log.state_of("position") == b"3"
+
+
 def test_a_put_that_a_full_disk_refuses_is_certainly_not_there() -> None:
     disk = FullDisk()
     disk.fill()

@@ -399,6 +399,7 @@ def test_the_newest_state_counts_and_none_deletes(log: Log, open_store: OpenStor
     draft.set_states([("bob", None), ("nobody", None)])
     log.commit(draft)
     assert [log.state_of(name) for name in ("alice", "bob", "nobody")] == [b"2", None, None]
+    assert log.states_of(("alice", "bob", "nobody")) == {"alice": b"2"}
     log.release()
     again = open_store()
     assert [again.state_of(name) for name in ("alice", "bob", "nobody")] == [b"2", None, None]
