@@ -43,6 +43,7 @@ class RecordKeywords(TypedDict, total=False):
     ttl: float | None
     priority: int | None
     ordering_key: str | None
+    dedup_id: str
 
 
 class PutKeywords(RecordKeywords, total=False):

@@ -265,6 +265,12 @@ class Intake:
             if not future.done():
                 future.set_result(None)
 
+    @property
+    def all_durable(self) -> bool:
+        """Whether a sync covers everything that was written."""
+        log = self._open_log
+        return log.durable_upto >= log.sequence
+
     async def flush(self) -> None:
         """Make everything durable that any queue has put, taken or acked."""
         waiter = Waiter(self.loop.create_future())

@@ -25,6 +25,7 @@ from store.state import QueueState
 
 if TYPE_CHECKING:
     from fifoq.asyncio_queue import AsyncioQueue
+    from fifoq.dedup import Dedup
     from fifoq.lease import Leases
 
 T = TypeVar("T")
@@ -66,6 +67,7 @@ class Member(Line, Generic[T]):
         "blocked",
         "blocked_count",
         "codec",
+        "dedup",
         "expired_count",
         "fast",
         "fetching",
@@ -119,6 +121,8 @@ class Member(Line, Generic[T]):
         self._bytes = self._written = genesis.queue_bytes
         self.owner: Closable | None = None
         """The store, if closing the queue closes it."""
+        self.dedup: Dedup | None = None
+        """Ids of puts, once there was one."""
         self.leasing: Leases[T]
         self.shelf = Shelf()
         self._shelf_timer: asyncio.TimerHandle | None = None
@@ -150,6 +154,8 @@ class Member(Line, Generic[T]):
             self.leasing.hand_over()
             self._bytes = self._written + self.unwritten_bytes()
         self.options = options
+        if self.dedup is not None:
+            self.dedup.seconds = options.dedup_window
         self.level = LEVELS[options.durability]
         self.picky = self.picky or options.strict
         self.fast = self.level == MEMORY and options.max_bytes is None and not self.picky
@@ -376,7 +382,19 @@ class Member(Line, Generic[T]):
 
     def seal(self, *, puts: bool = True) -> Batch:
         self.leasing.hand_over()
-        return super().seal(puts=puts)
+        batch = super().seal(puts=puts)
+        if self.dedup is not None and batch.upto:
+            states = self.dedup.seal(batch, self._committer.loop.time())
+            batch.marks.update((-at, entry) for at, entry in enumerate(states, 1))
+        return batch
+
+    def unseal(self) -> None:
+        if self.dedup is not None and self.sealed is not None:
+            self.dedup.unseal(self.sealed)
+            marks = self.sealed.marks
+            # Those of ids are made anew for the next frame.
+            self.sealed.marks = {counter: marks[counter] for counter in marks if counter >= 0}
+        super().unseal()
 
     @property
     def only_puts(self) -> bool:
@@ -394,6 +412,10 @@ class Member(Line, Generic[T]):
         self._written = self._state.genesis.queue_bytes
 
     def withdraw(self, first: int, count: int) -> bool:
+        dedup = self.dedup
+        if dedup is not None and first >= self.tail_first and not dedup.leave(first):
+            # Somebody else put the same, and still wants it.
+            return True
         at = max(0, first - self.tail_first)
         size = sum(len(payload or b"") for payload in self.tail[at : at + count])
         withdrawn = super().withdraw(first, count)

@@ -57,6 +57,7 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
     retention: Kept | Retention = "acked"
     compression: Algorithm | None = None
     compression_level: int | None = None
+    dedup_window: float = 300.0
 
     def __post_init__(self) -> None:
         refuse(
@@ -85,6 +86,7 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
             _one_of("on_expire", self.on_expire, get_args(OnExpire)),
             self._wrong_retention(),
             wrong_compression(self.compression, self.compression_level),
+            wrong_number("dedup_window", self.dedup_window, 0.001, whole=False),
         )
 
     def _wrong_pressure(self) -> str | None:

@@ -147,7 +147,7 @@ class Places:
         """Of records that stand in runs, for whoever takes them."""
         self.tail_attributes: dict[int, Attributes] = {}
         """Of records in the tail, to be written."""
-        self.marks: dict[int, tuple[str, bytes]] = {}
+        self.marks: dict[int, tuple[str, bytes | None]] = {}
         """State entries that are set in the frame of the record with that counter, or never."""
         # The size is next - head + bias: what is between them and not there counts against it.
         self.bias = size - (next_counter - self.head)

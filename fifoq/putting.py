@@ -18,6 +18,7 @@ from fifoq.attributes import (
     RecordKeywords,
     attributes_from,
 )
+from fifoq.dedup import Dedup, Place, put_once, put_once_now
 from fifoq.errors import QueueClosed, QueueFull
 from fifoq.jobs import Waiter
 from fifoq.keys import Keys
@@ -54,9 +55,10 @@ class Putting(Waiting[T]):
 
         Keywords: `durability` for this call, `headers` (a dict of strings), `delay` in seconds or
         `deliver_at` (nobody gets it before), `ttl` in seconds (nobody gets it later),
-        `priority` (0 first to 9 last), `ordering_key` (of each key one record is out at a time).
-        Waits while the queue is under pressure, and while it is full if its `overflow` is
-        "block". Cancelled before it is
+        `priority` (0 first to 9 last), `ordering_key` (of each key one record is out at a time),
+        `dedup_id` (a put that was made with it in the last `dedup_window` seconds is the same put:
+        its key is returned once that is committed, and nothing is stored). Waits while the queue
+        is under pressure, and while it is full if its `overflow` is "block". Cancelled before it is
         sealed into a frame, it is certainly not in the queue; after that it is, once. QueueFull,
         QueueClosed, ItemTooLarge, DiskFull: nothing was stored. DurabilityError: whether it was
         is known after a reopen. With `overflow="drop-newest"` a record that was dropped has the
@@ -98,6 +100,8 @@ class Putting(Waiting[T]):
                     self.take_back(waiter)
                     raise
                 return Key(waiter.first, moment)
+        if "dedup_id" in options:
+            return await put_once(self, item, options)
         payload, attributes, level = self._prepare(item, **options)
         size = len(payload) + COLUMN_BYTES
         while not self._admits(1, size, level):
@@ -150,6 +154,8 @@ class Putting(Waiting[T]):
             self.next = counter + 1
             self._append(item)  # type: ignore[arg-type]
             return Key(counter, self.put_time)
+        if "dedup_id" in options:
+            return put_once_now(self, item, options, level=MEMORY)[0]
         payload, attributes, _ = self._prepare(item, **options)
         if not self._admits(1, len(payload) + COLUMN_BYTES, MEMORY, pressure=False):
             raise self._full()
@@ -219,6 +225,8 @@ class Putting(Waiting[T]):
 
         QueueFull if the queue is full: nothing was stored.
         """
+        if "dedup_id" in options:
+            return Receipt(*put_once_now(self, item, options), self)
         payload, attributes, level = self._prepare(item, **options)
         if not self._admits(1, len(payload) + COLUMN_BYTES, level, pressure=False):
             raise self._full()
@@ -238,6 +246,10 @@ class Putting(Waiting[T]):
 
     def _attributes_of(self, keywords: RecordKeywords) -> Attributes | None:
         """What keywords of a put ask for; TypeError or ValueError if that makes no sense."""
+        if "dedup_id" in keywords:
+            raise TypeError(
+                "dedup_id is for put, submit and put_nowait of a queue. Nothing was stored."
+            )
         attributes = attributes_from(time.time_ns(), **keywords)
         if attributes.priority != PRIORITY_DEFAULT and not self.options.priorities:
             raise ValueError(
@@ -245,6 +257,13 @@ class Putting(Waiting[T]):
                 f"was stored."
             )
         return attributes if attributes != NONE else None
+
+    def remember_ids(self, pages: dict[Place, bytes] | None = None) -> Dedup:
+        """The ids of puts, those that were kept and from now on."""
+        self.dedup = dedup = Dedup(self, self.options.dedup_window)
+        if pages is not None:
+            dedup.restore(pages, self._committer.loop.time(), time.time_ns())
+        return dedup
 
     def check_schedule(self, item: T, **options: Unpack[RecordKeywords]) -> bytes:
         """The payload of what is to be put again and again, with these keywords."""

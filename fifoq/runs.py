@@ -89,7 +89,7 @@ class Batch(msgspec.Struct, eq=False):
     """How many of the records nobody may take before the commit."""
     frame_bytes: int = 0
     attributes: dict[int, Attributes] = {}
-    marks: dict[int, tuple[str, bytes]] = {}
+    marks: dict[int, tuple[str, bytes | None]] = {}
     taken: Removals = []
     acked: Removals = []
     dropped: Removals = []

@@ -33,6 +33,7 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     delayed: int
     expired: int
     dead_lettered: int
+    duplicates: int
     ack_floor: int
     high_water_mark: int | None
     high_water_time: int
@@ -74,6 +75,7 @@ def collect(queue: Queue[Any], committer: Committer) -> QueueStats:
         delayed=queue.waiting_count,
         expired=queue.expired_count,
         dead_lettered=queue.leasing.burials.count,
+        duplicates=queue.dedup.hits if queue.dedup is not None else 0,
         ack_floor=queue.removed_upto,
         high_water_mark=queue.high,
         high_water_time=queue.high_time,

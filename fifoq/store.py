@@ -17,6 +17,7 @@ from fifoq.codec import NOTHING_KEPT, Codec, Kept, kept_compression, kept_retent
 from fifoq.committer import Committer
 from fifoq.compacting import Compacted, compact
 from fifoq.dead_letters import DeadLetters, name_of_letters
+from fifoq.dedup import Place, read_pages
 from fifoq.explain import Explanation, counter_of, explain
 from fifoq.fetching import Found, survey
 from fifoq.jobs import cover_counters
@@ -118,7 +119,7 @@ class Store:
         empty = not state.genesis.queue_size  # type: ignore[attr-defined]
         codec: Codec[Any] = Codec(type, kept, name, empty=empty)
         chosen = QueueOptions().changed({**kept.options, **options})
-        await committer.call(lambda log: cover_counters(log, state))  # type: ignore[arg-type]
+        pages = await committer.call(partial(_cover_counters, state=state))  # type: ignore[arg-type]
         found = await self._survey(state, kept, chosen)  # type: ignore[arg-type]
         if name in self._queues:
             # By somebody else, while we waited.
@@ -130,6 +131,8 @@ class Store:
         else:
             queue = Queue(committer, state, chosen, codec)  # type: ignore[arg-type]
         queue.fill_shelf(found.delayed)
+        if pages:
+            queue.remember_ids(pages)  # type: ignore[arg-type]
         self._queues[name] = committer.lines[name] = queue
         configuration = codec.configuration(chosen)
         if configuration != (state.configuration or NOTHING_KEPT):  # type: ignore[attr-defined]
@@ -301,6 +304,12 @@ class Store:
         committer = getattr(self, "_committer", None)
         if committer is not None and committer.usable:
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2)
+
+
+def _cover_counters(log: Log, *, state: QueueState) -> dict[Place, bytes]:
+    """Keep counters for a queue that is being opened; gives the ids that it remembers."""
+    cover_counters(log, state)
+    return read_pages(log, state.name)
 
 
 @overload

@@ -22,6 +22,7 @@ ELSEWHERE = {
 HERE = {
     "asgi_backpressure",
     "compress",
+    "deduplicate",
     "delayed_jobs",
     "durability",
     "explain_a_record",
@@ -113,6 +114,15 @@ def test_the_poller_sees_both_queues_move_and_never_a_size_above_the_high_water_
         assert all(size == put - taken for size, _, put, taken in looks)
         assert all(size <= most for size, most, _, _ in looks)
     assert seen["orders"][-1][3] > seen["orders"][0][3]
+
+
+def test_a_put_that_is_repeated_is_one_record(tmp_path: Path) -> None:
+    assert printed_by("deduplicate", tmp_path) == [
+        "True 1",
+        "b'two apples'",
+        "True 0",
+        "1 1",
+    ]
 
 
 def test_a_queue_that_compresses_needs_a_part_of_the_disk(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ INTERNAL = {
         "key_in",
         "key_out",
         "recall",
+        "remember_ids",
+        "unseal",
         "set_aside",
         "shelve",
         "wait_on_shelf",

@@ -30,6 +30,7 @@ PACKING: Final = "tests/store/test_packing.py"
 LOG: Final = "tests/store/test_log.py"
 PLAIN_PUTS: Final = "tests/store/test_plain.py"
 KEEPING: Final = "tests/store/test_keeping.py"
+COMPRESSION: Final = "tests/store/test_compression.py"
 
 BATTERY: Final = (
     HOLES,
@@ -1147,7 +1148,41 @@ KEEPS: Final = (
     ),
 )
 
+COMPRESSING: Final = (
+    Mutant(
+        "what saves nothing is compressed all the same",
+        "compression",
+        "    return smaller if saved * SAVED_MIN >= len(data) else None\n",
+        "    return smaller\n",
+        (f"{COMPRESSION}::test_what_saves_less_than_five_percent_is_stored_as_it_is",),
+    ),
+    Mutant(
+        "compressed payloads may be of any length",
+        "compression",
+        "        whole = len(found) == size and unfolding.ended\n",
+        "        whole = unfolding.ended\n",
+        (f"{COMPRESSION}::test_a_length_that_lies_is_damage",),
+    ),
+    Mutant(
+        "there is no limit to what a block unfolds to",
+        "compression",
+        "    if not 0 <= size <= DECOMPRESSED_BYTES_MAX:\n",
+        "    if size < 0:\n",
+        (f"{COMPRESSION}::test_a_length_that_lies_is_damage",),
+    ),
+    Mutant(
+        "moved records are no longer compressed",
+        "draft",
+        "        if queue.compression is not None:\n"
+        "            self._compress_later(len(parts), 1, queue.compression)\n"
+        "        self.holds_records = True\n",
+        "        self.holds_records = True\n",
+        (f"{COMPRESSION}::test_moved_records_are_compressed_again",),
+    ),
+)
+
 MUTANTS: Final = (
+    *COMPRESSING,
     *COMMITS,
     *PLAIN,
     *FAILURES,

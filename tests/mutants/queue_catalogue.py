@@ -19,6 +19,7 @@ LINE: Final = "tests/fifoq/test_line.py"
 REMOVE: Final = "tests/fifoq/test_remove_upto.py"
 HOLDING: Final = "tests/fifoq/test_holding.py"
 CONSUMERS: Final = "tests/fifoq/test_consumers.py"
+DEDUP: Final = "tests/fifoq/test_dedup.py"
 TOPIC: Final = "tests/fifoq/test_topic.py"
 SCHEDULES: Final = "tests/fifoq/test_schedules.py"
 FIRING: Final = f"{SCHEDULES}::test_ended_at_any_moment_a_firing_came_once_or_comes_yet"
@@ -363,4 +364,47 @@ QUEUE_MUTANTS: Final = (
     *JOINT_MUTANTS,
     *SPARK_MUTANTS,
     *WAITING_MUTANTS,
+    _mutant(
+        "the ids of puts are not in the frame of their records",
+        "member",
+        "            batch.marks.update((-at, entry) for at, entry in enumerate(states, 1))\n",
+        "            self.marks.update((-at, entry) for at, entry in enumerate(states, 1))\n",
+        f"{DEDUP}::test_power_cuts_at_every_disk_call_leave_record_and_id_or_none_of_them",
+    ),
+    _mutant(
+        "the dedup window never ends",
+        "dedup",
+        "            if known.since > until:\n",
+        "            if known:\n",
+        f"{DEDUP}::test_after_the_window_the_id_is_new_again",
+    ),
+    _mutant(
+        "a put that leaves takes the record of its duplicates with it",
+        "dedup",
+        "        if held[1]:\n            return False\n",
+        "",
+        f"{DEDUP}::test_the_record_stays_when_the_first_put_leaves_and_another_waits",
+    ),
+    _mutant(
+        "the pages of a refused frame count",
+        "dedup",
+        "        if self._plan is not None and self._plan.batch is batch:\n"
+        "            self._plan = None\n",
+        "",
+        f"{DEDUP}::test_pages_hold_what_a_window_holds",
+    ),
+    _mutant(
+        "a refused frame takes the pages of the one before along",
+        "dedup",
+        "        if self._plan is not None and self._plan.batch is batch:\n",
+        "        if self._plan is not None:\n",
+        f"{DEDUP}::test_pages_are_remembered_when_a_frame_of_removals_is_refused_behind_them",
+    ),
+    _mutant(
+        "a duplicate returns before the first put is durable",
+        "dedup",
+        "            if self.level == MEMORY:\n                return None\n",
+        "            if self.level >= MEMORY:\n                return None\n",
+        f"{DEDUP}::test_a_duplicate_waits_until_the_first_put_is_as_durable_as_it_asks",
+    ),
 )
