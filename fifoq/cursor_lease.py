@@ -134,9 +134,9 @@ class CursorLeases(Leases[T]):
     def _ended(self, task: asyncio.Task[Any]) -> None:
         """Hand over what the task had, unless that is what it returned to somebody."""
         counters = self._members.pop(task, set())
-        given: object = None
-        if not task.cancelled() and task.exception() is None:
-            given = task.result()
+        # Not `task.result()`, nor `exception()`: then asyncio would take the error of a task that
+        # nobody waits for as seen, and never tell of it.
+        given: object = getattr(task, "_result", None)
         for counter in sorted(counters):
             del self._owners[counter]
             delivery = self.held.get(counter)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 from typing import Any
 
@@ -160,6 +161,27 @@ async def test_a_member_whose_task_ends_hands_its_records_over_at_once(
         await settle()
         assert [member.result().item for member in waiting] == items(1, 2)
         assert [member.result().attempt for member in waiting] == [2, 2]
+
+
+async def test_the_error_of_a_member_that_nobody_waits_for_is_still_told(bench: Bench) -> None:
+    """To look at how the task ended was taken for having seen its error."""
+    told: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    async with bench.open() as queue:
+        await numbered(queue, 1, 1)
+        cursor = await queue.cursor("workers")
+
+        async def fail() -> None:
+            await cursor.lease()
+            raise KeyError("lost")
+
+        task = asyncio.ensure_future(fail())
+        await asyncio.wait([task])
+        await settle()
+        del task
+        gc.collect()
+        assert [str(context["exception"]) for context in told] == ["'lost'"]
+        assert (await cursor.lease()).attempt == 2
 
 
 async def test_what_a_task_returns_stays_leased(bench: Bench) -> None:
