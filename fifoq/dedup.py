@@ -15,6 +15,7 @@ import logging
 import struct
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -45,6 +46,7 @@ TOP_SLOTS: Final = 64
 _ENTRY = struct.Struct("<16sQQ")
 _PAGE_VERSION: Final = b"\x01"
 _NANOSECONDS: Final = 1_000_000_000
+_id_of, _counter_of = itemgetter(0), itemgetter(1)
 
 States = list[tuple[str, bytes | None]]
 Place = tuple[int, int]
@@ -222,20 +224,25 @@ class Dedup:
 
     def restore(self, found: dict[Place, bytes], now: float, wall: int) -> None:
         """Become what pages say, as of that time of the loop and of day."""
-        newest: dict[bytes, Known] = {}
+        rows: list[tuple[bytes, int, int]] = []
         for place, value in found.items():
             entries = _decode(value)
-            self._pages[place] = Page(
-                [id for id, _, _ in entries], max((c for _, c, _ in entries), default=0)
-            )
-            for id, counter, time in entries:
-                if id not in newest or newest[id].counter < counter:
-                    # A clock that was set back makes no id older than new, nor live for longer.
-                    age = max(0, wall - time) / _NANOSECONDS
-                    newest[id] = Known(counter, time, now - age)
-        rising = sorted(newest.items(), key=lambda item: item[1].counter)
-        self._ids = dict(islice(rising, max(0, len(rising) - IDS_MAX), None))
-        self._forget_old(now)
+            last = max(map(_counter_of, entries), default=0)
+            self._pages[place] = Page(list(map(_id_of, entries)), last)
+            rows += entries
+        rows.sort(key=_counter_of)
+        until = wall - round(self.seconds * _NANOSECONDS)
+        rows = [row for row in rows if row[2] > until]
+        # A clock that was set back makes no id newer than now, and no window longer.
+        self._ids = {
+            id: Known(counter, time, now - max(0, wall - time) / _NANOSECONDS)
+            for id, counter, time in rows
+        }
+        if len(self._ids) < len(rows):
+            # Two pages have it, or it was put again: its place is that of the last put.
+            self._ids = dict(sorted(self._ids.items(), key=lambda item: item[1].counter))
+        for id in list(islice(self._ids, max(0, len(self._ids) - IDS_MAX))):
+            del self._ids[id]
 
 
 def digest_of(dedup_id: object) -> tuple[bytes, bytes]:
