@@ -76,7 +76,7 @@ class Transaction:
             raise
 
     def put(self, queue: Queue[T], item: T, **options: Unpack[PutKeywords]) -> None:
-        """Put a record when the transaction commits. Keywords as for `Queue.put`."""
+        """Put a record when the transaction commits. Keywords as for `Queue.put`, no `dedup_id`."""
         self._require_open(queue)
         payload, attributes, level = queue._prepare(item, **options)
         size = self._joint.size + len(payload) + size_of(attributes) + COLUMN_BYTES
