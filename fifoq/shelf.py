@@ -14,6 +14,8 @@ from typing import Final
 
 from fifoq.runs import RECORD_OVERHEAD, Returned
 
+REMOVED_MIN: Final = 64
+"""So many that wait no more may stay in the heap, or half of it."""
 KEPT_BYTES_MAX: Final = 8 << 20
 """What is kept of records that are on disk, with their overhead."""
 _COUNTER_BITS: Final = 64
@@ -48,6 +50,9 @@ class Shelf:
 
     def add(self, due: int, records: Sequence[Returned]) -> None:
         """Have records come out at that time, and hold copies of them."""
+        if self._removed and not self._removed.isdisjoint(record[0] for record in records):
+            # It comes again: what is left of its first time would be taken for this one.
+            self._sweep()
         heap, kept, high = self._heap, self.kept, due << _COUNTER_BITS
         size = 0
         for record in records:
@@ -61,6 +66,7 @@ class Shelf:
 
     def fill(self, entries: Iterable[tuple[int, int]]) -> None:
         """The same without copies, for many at once: each a time and a counter."""
+        self._sweep()
         self._heap += [due << _COUNTER_BITS | counter for due, counter in entries]
         heapify(self._heap)
         self._members = None
@@ -90,6 +96,15 @@ class Shelf:
         self._removed.add(counter)
         if self._members is not None:
             self._members.discard(counter)
+        if len(self._removed) > max(REMOVED_MIN, len(self._heap) // 2):
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Drop what waits no more from the heap."""
+        if self._removed:
+            self._heap = [entry for entry in self._heap if entry & _COUNTER not in self._removed]
+            heapify(self._heap)
+            self._removed.clear()
 
     def counters(self) -> list[int]:
         """All that wait, in no order."""

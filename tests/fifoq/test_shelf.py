@@ -66,3 +66,28 @@ def test_copies_are_let_go_oldest_first_once_they_are_written(
     assert list(shelf.kept) == [8, 9, 10]
     assert shelf.unkeep(9) == Returned(9, 0, bytes(100))
     assert shelf.unkeep(9) is None
+
+
+def test_a_record_that_comes_again_has_its_new_time() -> None:
+    record = Returned(7, 0, b"x")
+    shelf = Shelf()
+    shelf.add(1000, [record])
+    shelf.remove(7)
+    shelf.add(10, [record])
+    assert (shelf.take_due(10, 9), len(shelf), shelf.take_due(5000, 9)) == ([7], 0, [])
+    shelf.add(1000, [record])
+    shelf.remove(7)
+    shelf.fill([(10, 7)])
+    assert (shelf.take_due(10, 9), len(shelf), shelf.take_due(5000, 9)) == ([7], 0, [])
+
+
+def test_what_waits_no_more_takes_no_room_until_its_time() -> None:
+    """Whoever cancels most of what was put with long delays must not fill the memory."""
+    shelf = Shelf()
+    shelf.fill((1, counter) for counter in range(1, 101))
+    for counter in range(101, 10_001):
+        shelf.add(1 << 60, [Returned(counter, 0, b"")])
+        shelf.remove(counter)
+    assert len(shelf) == 100
+    assert len(shelf._heap) + len(shelf._removed) < 600
+    assert sorted(shelf.take_due(1, 1000)) == list(range(1, 101))
