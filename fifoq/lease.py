@@ -183,7 +183,7 @@ class Leases(Generic[T]):
         queue = self.queue
         if queue.returned or queue.attributes or self._attempts:
             return
-        if not queue.fast or queue.codec.typed:
+        if not queue.fast or queue.codec.typed or queue.head >= queue.run_end:
             return
         # What was taken from the run is noted first: leases in the window pass over it.
         queue.close_run()
