@@ -62,7 +62,13 @@ class Line(Places):
         """Whether a take would succeed at once; may bring records forward within memory."""
         if self.restoring:
             return False
-        return bool(self.returned) or self.head < self.run_end or self.refill()
+        if self.head < self.run_end:
+            return True
+        returned = self.returned
+        if (returned and returned[0].counter < self.head) or self.refill():
+            return True
+        # What waited for its time may be younger than what is only on disk.
+        return bool(returned) and (self.gap is None or returned[0].counter < self.gap[0])
 
     def refill(self) -> bool:
         """Make the next visible records in memory ready; False if there are none.

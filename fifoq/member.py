@@ -68,6 +68,7 @@ class Member(Line, Generic[T]):
         "blocked_count",
         "codec",
         "dedup",
+        "due",
         "expired_count",
         "fast",
         "fetching",
@@ -127,8 +128,10 @@ class Member(Line, Generic[T]):
         self.shelf = Shelf()
         self._shelf_timer: asyncio.TimerHandle | None = None
         self._shelf_timer_at = 0.0
+        self.due: list[int] = []
+        """Records that wait no more and are only on disk; a heap."""
         self.fetching: set[int] = set()
-        """Records that wait no more and are being read."""
+        """Records that belong to their places and are being read."""
         self.picky = False
         """Some records must be looked at before somebody gets them."""
         self.stops: list[int] = []
@@ -278,8 +281,8 @@ class Member(Line, Generic[T]):
             self._wake_putters()
         elif self._takers and self.has_ready():
             wake_one(self._takers)
-        elif self._takers and self.gap is not None:
-            self._committer.request_read(self)
+        elif self._takers:
+            self.read_on()
         if self._committer.failure is not None:
             self._wake_putters()
         elif self._putters:
@@ -302,6 +305,16 @@ class Member(Line, Generic[T]):
             self._wake_putters()
         else:
             self.records_came()
+
+    @property
+    def lacks(self) -> bool:
+        """Whether what comes next in the line is only on disk."""
+        return self.gap is not None and not self.chunks and self.head >= self.run_end
+
+    def read_on(self) -> None:
+        """Have it read then. Not more: nobody may want what is there for long."""
+        if self.lacks:
+            self._committer.request_read(self)
 
     @property
     def has_putters(self) -> bool:

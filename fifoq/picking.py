@@ -68,30 +68,6 @@ class Picking(Waiting[T]):
         # What has a time stands in no run.
         return record.attributes is None or not record.attributes.deliver_at
 
-    def pull(self, record: Returned) -> bool:
-        """Take a record that waits away from where it does; False if it does not wait."""
-        counter = record.counter
-        key = record.attributes.ordering_key if record.attributes is not None else b""
-        if counter in self.shelf:
-            self.shelf.remove(counter)
-            if counter in self.stops:
-                self.stops.remove(counter)
-        elif counter in self.blocked.get(key, ()):
-            self._unblock_one(key, counter)
-        else:
-            return False
-        self.shelf.unkeep(counter)
-        return True
-
-    def _unblock_one(self, key: bytes, counter: int) -> None:
-        others = [other for other in self.blocked[key] if other != counter]
-        self.blocked_count -= 1
-        if others:
-            heapify(others)
-            self.blocked[key] = others
-        else:
-            del self.blocked[key]
-
     def unpick(self, records: Sequence[Returned]) -> None:
         """Records that were picked are at their places again. Only while no job is under way."""
         now = time.time_ns()

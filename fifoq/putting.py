@@ -349,8 +349,8 @@ class Putting(Waiting[T]):
             self._bytes -= len(record.payload)
             self.dropped.append(removal_of(record))
             self.gone(record)
-        if self.gap is not None and not self.has_ready():
-            self._committer.request_read(self)
+        if not self.has_ready():
+            self.read_on()
 
     def _full(self) -> QueueFull:
         return QueueFull(

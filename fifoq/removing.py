@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from fifoq.fetching import fetched
 from fifoq.jobs import Call, Waiter, consecutive
 from fifoq.options import MEMORY
-from fifoq.runs import Removals
+from fifoq.runs import Removals, Returned, removal_of
 from fifoq.waiting import DUE_MAX, Waiting
 from store import Log, RecordBlock
 from store.blocks import DELIVER_AT, records_weight
@@ -53,10 +55,10 @@ class Removing(Waiting[T]):
         while True:
             self._committer.require_usable()
             gone = self._remove_in_memory(upto)
-            if not gone and self.recall(upto, DUE_MAX):
-                await self.next_commit()
-            elif not gone and self.gap is not None and self.gap[0] <= upto:
+            if not gone and self.gap is not None and self.gap[0] <= upto:
                 gone = await self._remove_on_disk(upto)
+            elif not gone and (waiting := self.waiting_upto(upto)):
+                total += await self._remove_waiting(waiting)
             elif not gone:
                 if not self._in_flight(upto):
                     break
@@ -95,6 +97,36 @@ class Removing(Waiting[T]):
         self._note_removed(gone, now)
         return gone
 
+    async def _remove_waiting(self, counters: Sequence[int]) -> int:
+        """Remove what waits for its time or its key: nobody gets it on the way."""
+        total = 0
+        for start in range(0, len(counters), DUE_MAX):
+            self._committer.require_usable()
+            pull = _Pull(self, counters[start : start + DUE_MAX], self._new_future())
+            gone: Removals = await self._committer.run_call(pull)  # type: ignore[assignment]
+            if gone:
+                total += len(gone)
+                await self._commit_removed(max(last for _, last, _ in gone))
+        return total
+
+    def pulled(self, records: Sequence[Returned], now: int) -> Removals:
+        """Those of the records that still wait leave for good."""
+        self.look(now)
+        found = [record for record in records if self.pull(record)]
+        self.bias -= len(found)
+        gone = list(map(removal_of, found))
+        self._note_removed(gone, now)
+        for record in found:
+            self.gone(record)
+        return gone
+
+    def remove_returned(self, upto: int) -> Removals:
+        returned = [record for record in self.returned if record.counter <= upto]
+        gone = super().remove_returned(upto)
+        for record in returned:
+            self.gone(record)
+        return gone
+
     def _note_removed(self, gone: Removals, now: int) -> None:
         if gone:
             self.taken_time = now
@@ -121,10 +153,33 @@ class Removing(Waiting[T]):
         if self.restoring or (self.strong_upto and self.visible < upto):
             return True
         leasing = self.leasing
-        if any(counter <= upto for counter in (*leasing.noting, *leasing.leaving)):
+        away = (*leasing.noting, *leasing.leaving, *self.fetching)
+        if any(counter <= upto for counter in away):
             return True
         claims = self.claims + (self.sealed.claims if self.sealed is not None else [])
         return any(record.counter <= upto for claim in claims for record in claim.records)
+
+
+class _Pull(Call):
+    """Reads some records of a queue that wait, and takes them from where they do."""
+
+    def __init__(
+        self, queue: Removing[Any], counters: Sequence[int], future: asyncio.Future[object]
+    ) -> None:
+        super().__init__(self._read, future)
+        self._queue, self._counters = queue, counters
+        self._missing = [counter for counter in counters if counter not in queue.shelf.kept]
+
+    def _read(self, log: Log) -> list[Returned]:
+        return fetched(log, self._queue.name, self._missing) if self._missing else []
+
+    def settle(self, committer: Committer, outcome: object, error: BaseException | None) -> None:
+        if isinstance(outcome, list) and not self.future.done():
+            # In this very step: before another job, or a taker, comes to these records.
+            kept = self._queue.shelf.kept
+            records = [kept[counter] for counter in self._counters if counter in kept]
+            outcome = self._queue.pulled(records + outcome, time.time_ns())
+        super().settle(committer, outcome, error)
 
 
 class _Measured:

@@ -144,15 +144,14 @@ class Taking(Waiting[T]):
         return record
 
     def _not_ready(self) -> QueueEmpty:
-        if self.gap is not None:
-            # Whoever asks again and again must come to what is only on disk.
-            self._committer.request_read(self)
+        # Whoever asks again and again must come to what is only on disk.
+        self.read_on()
         return QueueEmpty(f"queue {self.name!r} has nothing that is ready. Await take.")
 
     async def peek(self) -> T | None:
         """The oldest record, or None; nothing changes. Waits only if it must be read from disk."""
         while not self.looks_ready():
-            if self.gap is None and not (self.restoring or self.fetching):
+            if not (self.lacks or self.restoring or self.fetching):
                 return None
             await self.wait_to_take()
         if self._takers:
@@ -179,9 +178,8 @@ class Taking(Waiting[T]):
             raise trouble
         if self._shutdown and not self._depth() and not self._may_come_back():
             raise QueueClosed(f"queue {self.name!r} was shut down and is empty.")
-        if self.gap is not None:
-            # Also for those who do not wait: whoever asks again must find it one day.
-            committer.request_read(self)
+        # Also for those who do not wait: whoever asks again must find it one day.
+        self.read_on()
         return False
 
     def _may_come_back(self) -> bool:
@@ -191,8 +189,7 @@ class Taking(Waiting[T]):
 
     async def wait_to_take(self) -> None:
         committer = self._committer
-        if self.gap is not None and not self.chunks:
-            committer.request_read(self)
+        self.read_on()
         future = committer.loop.create_future()
         self._takers.append(future)
         await self._wait_turn(self._takers, future)

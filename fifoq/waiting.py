@@ -8,11 +8,11 @@ removes on the way what has expired.
 from __future__ import annotations
 
 import time
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from functools import partial
-from heapq import heappop, heappush
-from itertools import groupby, repeat
+from heapq import heapify, heappop, heappush
+from itertools import chain, groupby, repeat
 from operator import attrgetter
 from typing import Final, TypeVar
 
@@ -25,6 +25,7 @@ from fifoq.options import MEMORY
 from fifoq.runs import Removals, Returned, removal_of
 from store import FifoqError, Key, Log
 from store.blocks import records_weight
+from store.keys import COUNTER_MAX
 
 T = TypeVar("T")
 
@@ -120,9 +121,14 @@ class Waiting(Member[T]):
         A clock that was set back makes nothing wait longer than its put asked for.
         """
         now, moment = time.time_ns(), round(self._committer.loop.time() * _NS)
-        self.shelf.fill(
+        entries = [
             (moment + max(0, min(due - now, due - put)), counter) for due, counter, put in delayed
-        )
+        ]
+        if not self.sets_all_aside:
+            # What is due already is at its place before the first taker comes.
+            self.due = sorted(counter for due, counter in entries if due <= moment)
+            entries = [entry for entry in entries if entry[0] > moment]
+        self.shelf.fill(entries)
         self.codec.aside = bool(delayed)
         self._watch_shelf()
 
@@ -156,7 +162,7 @@ class Waiting(Member[T]):
         self._watch_shelf()
 
     def bring_back(self, counters: Sequence[int]) -> None:
-        """Records wait no more: they are at their places, some once they were read."""
+        """Records wait no more: they are at their places, some to be read when it is their turn."""
         missing = []
         for counter in counters:
             record = self.shelf.unkeep(counter)
@@ -165,11 +171,22 @@ class Waiting(Member[T]):
             else:
                 self._come_out(record)
         if missing:
-            self.fetching.update(missing)
-            fetch = Fetch(self.name, missing, partial(self._fetched, missing), self._new_future())
-            self._committer.run_call(fetch)
-        if len(missing) < len(counters):
+            self.come_due(missing)
+        if counters:
             self.records_came()
+
+    def come_due(self, counters: Sequence[int]) -> None:
+        """Records that are only on disk wait no more."""
+        # No window may pass them by.
+        self.close_windows()
+        for counter in counters:
+            heappush(self.due, counter)
+
+    def fetch(self, counters: Sequence[int]) -> None:
+        """Have records read that belong to their places now."""
+        self.fetching.update(counters)
+        fetch = Fetch(self.name, counters, partial(self._fetched, counters), self._new_future())
+        self._committer.run_call(fetch)
 
     def _fetched(
         self, counters: Sequence[int], records: list[Returned], error: FifoqError | None
@@ -187,32 +204,47 @@ class Waiting(Member[T]):
 
     def read_ended(self, error: FifoqError | None) -> None:
         super().read_ended(error)
-        if self._takers and not (self.gap or self.fetching or self.has_ready()):
+        if self._takers and not (self.lacks or self.fetching or self.has_ready()):
             # What was read was for nobody: whoever only wanted to look must not wait on.
             wake_all(self._takers)
 
     def _come_out(self, record: Returned) -> None:
-        if self.stops and record.counter in self.stops:
-            self.stops.remove(record.counter)
+        self._unstop(record.counter)
         self.come_back(record)
 
-    def recall(self, upto: int, most: int) -> bool:
-        """Have records up to a counter wait no more, some at a time; False if there are none."""
-        if self.fetching:
-            return True
-        found = [counter for counter in self.shelf.counters() if counter <= upto][:most]
-        for counter in found:
+    def _unstop(self, counter: int) -> None:
+        at = bisect_left(self.stops, counter)
+        if self.stops[at : at + 1] == [counter]:
+            del self.stops[at]
+
+    def waiting_upto(self, upto: int) -> list[int]:
+        """Records that wait, for whatever it is, up to a counter; the oldest first."""
+        waiting = chain(self.shelf.counters(), self.due, *self.blocked.values())
+        return sorted(counter for counter in waiting if counter <= upto)
+
+    def pull(self, record: Returned) -> bool:
+        """Take a record that waits away from where it does; False if it does not wait."""
+        counter = record.counter
+        key = record.attributes.ordering_key if record.attributes is not None else b""
+        if counter in self.shelf:
             self.shelf.remove(counter)
-        for key in list(self.blocked):
-            while len(found) < most and key in self.blocked and self.blocked[key][0] <= upto:
-                found.append(self._unblock(key))
-        self.bring_back(found)
-        return bool(found)
+        elif counter in self.blocked.get(key, ()):
+            _drop(self.blocked[key], counter)
+            self.blocked_count -= 1
+            if not self.blocked[key]:
+                del self.blocked[key]
+        elif counter in self.due:
+            _drop(self.due, counter)
+        else:
+            return False
+        self._unstop(counter)
+        self.shelf.unkeep(counter)
+        return True
 
     @property
     def waiting_count(self) -> int:
         """Records that wait for their time."""
-        return len(self.shelf) + len(self.fetching)
+        return len(self.shelf)
 
     @property
     def ready_count(self) -> int:
@@ -237,8 +269,7 @@ class Waiting(Member[T]):
         self._committer.require_usable()
         self.shelf.remove(counter)
         self.shelf.unkeep(counter)
-        if counter in self.stops:
-            self.stops.remove(counter)
+        self._unstop(counter)
         now = time.time_ns()
         self.look(now)
         self.bias -= 1
@@ -264,7 +295,19 @@ class Waiting(Member[T]):
 
     def has_head(self) -> bool:
         """Whether there is an oldest record in memory, whoever may have it."""
-        return super().has_ready()
+        there = super().has_ready()
+        if self.due or self.fetching:
+            return self._is_oldest(there)
+        return there
+
+    def _is_oldest(self, there: bool) -> bool:
+        """The same when older ones may be only on disk: those are read first, some at a time."""
+        if self.restoring:
+            return False
+        head = self.head_record()[0] if there else COUNTER_MAX
+        if self.due and self.due[0] < head and not self.fetching:
+            self.fetch([heappop(self.due) for _ in range(min(DUE_MAX, len(self.due)))])
+        return there and (not self.fetching or head < min(self.fetching))
 
     def _may_go(self) -> bool:
         """Whether somebody may have the oldest record, once those who must not be had are away."""
@@ -353,6 +396,15 @@ class Waiting(Member[T]):
 
 
 _attributes_of = attrgetter("attributes")
+
+
+def _drop(heap: list[int], counter: int) -> None:
+    """Take a counter that is there out of a heap; the lowest one goes fast."""
+    if heap[0] == counter:
+        heappop(heap)
+    else:
+        heap.remove(counter)
+        heapify(heap)
 
 
 def _get(log: Log, name: str, counter: int) -> Returned | None:

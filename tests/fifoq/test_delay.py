@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fifoq import Key
+from fifoq import Key, line, shelf, waiting
 from tests.fifoq.support import Bench, cancelled, drained, fake_time, started
 from tests.support.virtual import settle
 
@@ -239,3 +239,66 @@ async def test_a_cancelled_take_of_a_delayed_record_gives_it_back(bench: Bench) 
         await cancelled(taking)
         bench.runner.let_go()
         assert await q.take() == b"a"
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_what_is_due_when_the_queue_is_opened_comes_before_younger_ones(
+    bench: Bench, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = fake_time(monkeypatch)
+    async with bench.open(durability=durability) as q:
+        for number in range(10):
+            await q.put(b"%d" % number, delay=1 if number % 2 else None)
+        await q.put(b"late", delay=100)
+    now[0] += 5 * SECOND
+    async with bench.open(durability=durability) as q:
+        assert (q.stats().ready, q.stats().delayed) == (10, 1)
+        assert [await q.take() for _ in range(10)] == [b"%d" % number for number in range(10)]
+        assert await q.peek() is None
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_what_is_due_is_read_when_it_is_its_turn(
+    bench: Bench, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many are due, few of them are in memory; and nobody passes those that are not."""
+    monkeypatch.setattr(shelf, "KEPT_BYTES_MAX", 0)
+    monkeypatch.setattr(waiting, "DUE_MAX", 3)
+    items = [b"%02d" % number for number in range(20)]
+    async with bench.open(durability=durability) as q:
+        for item in items:
+            await q.put(item, delay=1 if int(item) % 2 else None)
+        await q.flush()
+        await asyncio.sleep(2)
+        assert (q.stats().ready, q.stats().delayed, len(q.returned)) == (20, 0, 0)
+        assert await q.peek() == items[0]
+        found = []
+        for _ in items:
+            found.append((await q.lease()).item)
+            assert len(q.returned) <= 3
+        assert found == items
+
+
+@pytest.mark.parametrize("cached", [0, 1 << 20])
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_older_records_that_nobody_took_stay_in_front(
+    bench: Bench, durability: str, cached: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is a commit of its own; behind the first one they are in memory, or only on disk."""
+    monkeypatch.setattr(line, "CACHE_BYTES_MAX", cached)
+    async with bench.open(durability=durability) as q:
+        for number in range(6):
+            await q.put(b"%d" % number, delay=1 if number > 3 else None)
+            await q.flush()
+        await asyncio.sleep(2)
+        assert await drained(q) == [b"%d" % number for number in range(6)]
+
+
+async def test_a_lease_in_memory_may_begin_with_a_record_that_waited(bench: Bench) -> None:
+    """No record has been taken in order before it: there is nothing that a window could open on."""
+    async with bench.open(durability="memory") as q:
+        await q.put(b"later", delay=1)
+        delivery = await q.lease()
+        assert delivery.item == b"later"
+        await delivery.ack()
+        assert (len(q), q.stats().leased) == (0, 0)

@@ -10,7 +10,7 @@ import pytest
 
 import fifoq.line
 import fifoq.removing
-from fifoq import CorruptionError, Queue, QueueClosed, StaleLease
+from fifoq import CorruptionError, Queue, QueueClosed, StaleLease, shelf
 from store.blocks import RecordBlock
 from tests.fifoq.support import Bench, cancelled, drained, fake_time, started
 from tests.support.simfiles import SimFiles
@@ -410,3 +410,68 @@ async def test_takers_and_putters_at_the_same_time_see_each_record_once(
         assert not set(taken) & set(rest)
         assert rest == payloads(400)[400 - len(rest) :]
         assert q.stats().total_take_count == 400
+
+
+# What waits for its time or for its key.
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_what_waits_for_its_time_goes_and_no_taker_gets_it(
+    bench: Bench, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelf, "KEPT_BYTES_MAX", 300)
+    monkeypatch.setattr(fifoq.removing, "DUE_MAX", 3)
+    async with bench.open(durability=durability) as q:
+        await q.put_many(payloads(10), delay=100)
+        await q.put(b"last", delay=100)
+        await q.flush()
+        assert 0 < len(q.shelf.kept) < 10
+        taking = await started(q.take())
+        assert await q.remove_upto(10) == 10
+        await settle()
+        assert not taking.done()
+        assert (len(q), q.stats().delayed, q.stats().total_take_count) == (1, 1, 10)
+        assert await taking == b"last"
+    async with bench.open() as q:
+        assert len(q) == 0
+
+
+async def test_cancelled_it_lets_nothing_out_before_its_time(bench: Bench) -> None:
+    async with bench.open() as q:
+        await q.put(b"later", delay=100)
+        bench.runner.hold()
+        removing = await started(q.remove_upto(1))
+        await cancelled(removing)
+        bench.runner.let_go()
+        await settle()
+        assert (len(q), q.stats().delayed, q.stats().ready) == (1, 1, 0)
+        assert await q.peek() is None
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_a_key_is_free_when_its_record_is_removed(bench: Bench, durability: str) -> None:
+    async with bench.open(durability=durability) as q:
+        for how in ("back", "waiting", "leased"):
+            await q.put_many([b"first", b"second"], ordering_key="a")
+            delivery = await q.lease()
+            if how != "leased":
+                delivery.nack(delay=0 if how == "back" else 100)
+            assert await q.remove_upto(delivery.key.counter) == 1
+            assert await q.take(timeout=1) == b"second"
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_what_waits_for_a_younger_one_of_its_key_goes(bench: Bench, durability: str) -> None:
+    async with bench.open(durability=durability) as q:
+        await q.put(b"first", ordering_key="a", delay=5)
+        await q.put(b"second", ordering_key="a")
+        delivery = await q.lease()
+        await asyncio.sleep(6)
+        leasing = await started(q.lease())
+        async with asyncio.timeout(1):
+            assert await q.remove_upto(1) == 1
+        assert len(q) == 1
+        assert not leasing.done()
+        await delivery.ack()
+        assert len(q) == 0
+        await cancelled(leasing)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fifoq import StaleLease
+from fifoq import StaleLease, jobs, line
 from fifoq.lease import Leases
 from tests.fifoq.support import Bench, drained, started
 from tests.support.virtual import settle
@@ -117,3 +117,25 @@ async def test_a_strict_queue_goes_on_when_the_wait_is_over(bench: Bench) -> Non
         await settle()
         assert not taking.done()
         assert await taking == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("durability", ["memory", "os", "sync"])
+async def test_behind_a_record_that_waits_a_strict_queue_reads_no_more_than_it_must(
+    bench: Bench, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest stays on disk, whoever waits for it; and a look at it does not wait."""
+    monkeypatch.setattr(line, "CACHE_BYTES_MAX", 0)
+    monkeypatch.setattr(jobs, "READ_RECORDS", 4)
+    items = [b"%03d" % number for number in range(100)]
+    async with bench.open(strict=True, durability=durability) as q:
+        for item in items:
+            await q.put(item)
+            await q.flush()
+        (await q.lease()).nack(delay=60)
+        taking = await started(q.take())
+        async with asyncio.timeout(30):
+            assert await q.peek() is None
+        assert not taking.done()
+        assert sum(len(run.payloads) for run in q.chunks) + len(q.ready) <= 16
+        assert await taking == items[0]
+        assert await drained(q) == items[1:]
