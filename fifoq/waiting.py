@@ -365,10 +365,11 @@ class Waiting(Member[T]):
 
     def key_in(self, counter: int, attributes: Attributes | None) -> None:
         """The record is gone, and the next one of its key may follow."""
-        if attributes is None or self.keys_out.get(attributes.ordering_key) != counter:
+        key = attributes.ordering_key if attributes is not None else b""
+        if self.keys_out.get(key, counter) != counter:
             return
-        key = attributes.ordering_key
-        del self.keys_out[key]
+        # It need not be there: a take hands nothing out, and is followed all the same.
+        self.keys_out.pop(key, None)
         if key in self.blocked:
             self.bring_back([self._unblock(key)])
 
@@ -391,7 +392,7 @@ class Waiting(Member[T]):
     def gone(self, record: Returned) -> None:
         """The record leaves for good: nobody counts its attempts, nobody waits for its key."""
         self.leasing.forget(record.counter)
-        if self.keys_out:
+        if self.keys_out or self.blocked:
             self.key_in(record.counter, record.attributes)
 
 

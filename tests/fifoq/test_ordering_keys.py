@@ -158,3 +158,20 @@ async def test_consumers_in_parallel_keep_the_order_of_each_key(
             await cancelled(task)
     assert sum(map(len, handled.values())) == 400
     assert all(numbers == sorted(numbers) for numbers in handled.values())
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+@pytest.mark.parametrize("priorities", [False, True])
+async def test_a_take_is_followed_by_the_next_of_its_key(
+    bench: Bench, durability: str, priorities: bool
+) -> None:
+    """Several wait for the key when it is free, and the first of them is taken, not leased."""
+    async with bench.open(durability=durability, priorities=priorities) as q:
+        await q.put_many([b"%d" % number for number in range(6)], ordering_key="a")
+        delivery = await q.lease()
+        assert await q.peek() is None
+        await delivery.ack()
+        assert await q.take(timeout=1) == b"1"
+        assert q.take_nowait() == b"2"
+        assert await q.remove_upto(4) == 1 if not priorities else await q.take() == b"3"
+        assert await q.take_many(5) == [b"4", b"5"]
