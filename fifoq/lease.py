@@ -87,7 +87,8 @@ class Leases(Generic[T]):
 
     @property
     def count(self) -> int:
-        return len(self.held) + len(self.leaving)
+        # What is in a frame that is under way counts in the size of the queue no more.
+        return len(self.held) + len(self.leaving) - self.queue.departed
 
     def term(self, seconds: float | None) -> float:
         return self.queue.options.lease_seconds if seconds is None else seconds

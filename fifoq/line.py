@@ -264,6 +264,12 @@ class Line(Places):
         )
 
     @property
+    def departed(self) -> int:
+        """Records that the frame under way removes for a joint."""
+        sealed = self.sealed.joined if self.sealed is not None else ()
+        return len(self.joined) + len(sealed)
+
+    @property
     def waits(self) -> bool:
         """Whether something waits to be written that needs space."""
         return len(self.tail) > self.tail.count(None)

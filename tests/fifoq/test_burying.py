@@ -105,6 +105,23 @@ async def test_three_retries_are_the_default_and_none_is_no_limit(bench: Bench) 
                 orders.configure(max_retries=wrong)
 
 
+async def test_counts_agree_while_a_record_is_moved(bench: Bench) -> None:
+    async with bench.open() as q:
+        await q.put_many([b"a", b"b"])
+        delivery = await q.lease()
+        bench.runner.hold()
+        rejecting = await started(delivery.reject())
+        seen = set()
+        while not rejecting.done():
+            stats = q.stats()
+            assert stats.ready == 1
+            seen.add((stats.leased, stats.current_size))
+            await bench.step()
+        assert seen <= {(1, 2), (0, 1)}
+        bench.runner.let_go()
+        assert (q.stats().leased, len(q)) == (0, 1)
+
+
 async def test_the_last_error_goes_along_with_its_traceback(bench: Bench) -> None:
     async with bench.open_store() as store:
         orders = await store.queue("orders", max_retries=1)
