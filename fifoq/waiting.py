@@ -199,6 +199,8 @@ class Waiting(Member[T]):
             self.read_ended(error)
             return
         for record in records:
+            if record.attributes is not None:
+                self._mind(record.attributes)
             self._come_out(record)
         self.read_ended(None)
 

@@ -302,3 +302,56 @@ async def test_a_lease_in_memory_may_begin_with_a_record_that_waited(bench: Benc
         assert delivery.item == b"later"
         await delivery.ack()
         assert (len(q), q.stats().leased) == (0, 0)
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_older_records_that_are_only_on_disk_are_before_one_whose_time_has_come(
+    bench: Bench, durability: str
+) -> None:
+    async with bench.open(durability=durability) as q:
+        await q.put(b"a")
+        await q.put(b"b", delay=1)
+        await q.put(b"c")
+    async with bench.open(durability=durability) as q:
+        await asyncio.sleep(2)
+        assert await q.peek() == b"a"
+        assert await drained(q) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_older_records_in_memory_are_before_one_whose_time_has_come(
+    bench: Bench, durability: str
+) -> None:
+    async with bench.open(durability=durability) as q:
+        await q.put(b"a")
+        assert await q.take() == b"a"
+        await q.put_many([b"b", b"c"])
+        await q.put(b"d", delay=1)
+        await asyncio.sleep(2)
+        assert await drained(q) == [b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_a_delayed_record_that_is_too_old_is_not_handed_out_after_a_reopen(
+    bench: Bench, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came from disk without anybody looking at its time to live."""
+    now = fake_time(monkeypatch)
+    async with bench.open(durability=durability) as q:
+        await q.put(b"a", delay=1, ttl=5)
+    async with bench.open(durability=durability) as q:
+        await asyncio.sleep(2)
+        now[0] += 10 * SECOND
+        assert await q.peek() is None
+        assert q.stats().expired == 1
+
+
+async def test_a_delayed_record_is_leased_before_anything_else_was(bench: Bench) -> None:
+    """Nothing had ever stood in the line: looking at it for a window failed."""
+    async with bench.open(durability="memory") as q:
+        await q.put_many([b"a", b"b"], delay=1)
+    async with bench.open(durability="memory") as q:
+        await asyncio.sleep(2)
+        async with q.lease() as delivery:
+            assert delivery.item == b"a"
+        assert await q.take() == b"b"

@@ -9,7 +9,7 @@ from collections import defaultdict
 import pytest
 
 from fifoq import waiting
-from tests.fifoq.support import Bench, cancelled, drained, started
+from tests.fifoq.support import Bench, cancelled, drained, fake_time, started
 
 pytestmark = pytest.mark.anyio
 
@@ -175,3 +175,48 @@ async def test_a_take_is_followed_by_the_next_of_its_key(
         assert q.take_nowait() == b"2"
         assert await q.remove_upto(4) == 1 if not priorities else await q.take() == b"3"
         assert await q.take_many(5) == [b"4", b"5"]
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_whoever_is_passed_by_follows_one_that_was_taken(
+    bench: Bench, durability: str
+) -> None:
+    """The taken one never had the key out: the next one waited for ever."""
+    async with bench.open(durability=durability) as q:
+        for item in (b"a", b"b", b"c"):
+            await q.put(item, ordering_key="k")
+        first = await q.lease()
+        assert await q.peek() is None
+        await first.ack()
+        assert await q.take() == b"b"
+        assert await q.peek() == b"c"
+        assert await q.take() == b"c"
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_whoever_is_passed_by_follows_one_that_has_expired(
+    bench: Bench, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = fake_time(monkeypatch)
+    async with bench.open(durability=durability) as q:
+        await q.put(b"a", ordering_key="k")
+        await q.put(b"b", ordering_key="k", ttl=5)
+        await q.put(b"c", ordering_key="k")
+        first = await q.lease()
+        assert await q.peek() is None
+        await first.ack()
+        now[0] += 10**10
+        assert await q.take(timeout=1) == b"c"
+
+
+async def test_a_delayed_record_keeps_to_its_key_after_a_reopen(bench: Bench) -> None:
+    """It came from disk without anybody looking at its key."""
+    async with bench.open() as q:
+        await q.put_many([b"a", b"b"], ordering_key="k", delay=1)
+    async with bench.open() as q:
+        await asyncio.sleep(2)
+        first = await q.lease()
+        assert first.item == b"a"
+        assert await q.peek() is None
+        await first.ack()
+        assert await q.take() == b"b"
