@@ -138,11 +138,15 @@ async def drained(queue: Queue[T]) -> list[T]:
 def fake_time(monkeypatch: pytest.MonkeyPatch, start: int = 2 * 10**18) -> list[int]:
     """The wall clock that queues see; the test changes its only entry."""
     now = [start]
+    set_time(monkeypatch, lambda: now[0])
+    return now
+
+
+def set_time(monkeypatch: pytest.MonkeyPatch, read: Callable[[], int]) -> None:
+    """Queues see the wall clock that `read` tells."""
 
     class Time:
-        @staticmethod
-        def time_ns() -> int:
-            return now[0]
+        time_ns = staticmethod(read)
 
     for module in (
         "cursor",
@@ -161,4 +165,3 @@ def fake_time(monkeypatch: pytest.MonkeyPatch, start: int = 2 * 10**18) -> list[
         "waiting",
     ):
         monkeypatch.setattr(f"fifoq.{module}.time", Time)
-    return now

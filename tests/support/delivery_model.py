@@ -1,0 +1,265 @@
+"""What a store with queues must do, in plain Python: lists, sets and no files.
+
+The test tells the model what happens and at what time; the model says which record comes next, what
+the counts are, and after each change what a crash may leave. Times are seconds of a clock that
+never goes back (`now`), or nanoseconds of the wall clock (`wall`), which anybody may set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+NS = 1_000_000_000
+DEAD = ".dlq"
+
+Contents = tuple[tuple[str, tuple[tuple[bytes, int], ...]], ...]
+"""Of each queue its records in order, each with the number of its attempts."""
+
+
+@dataclass
+class Record:
+    """One record; `place` is its order in the queue, `due` and `expires_at` are wall time or 0."""
+
+    place: int
+    payload: bytes
+    put_time: int = 0
+    due: int = 0
+    expires_at: int = 0
+    priority: int = 5
+    key: str = ""
+    counter: int = 0
+    attempts: int = 0
+
+
+@dataclass
+class Rules:
+    """Options of a queue, as far as they are about delivery."""
+
+    max_retries: int | None = None
+    backoff: float = 1.0
+    strict: bool = False
+    lanes: bool = False
+    aging: float | None = 30.0
+    expired_to_dead: bool = False
+    maxsize: int | None = None
+
+
+@dataclass
+class QueueModel:
+    """Records of one queue, and who is where."""
+
+    name: str
+    rules: Rules
+    records: dict[int, Record] = field(default_factory=dict)
+    leased: dict[int, float] = field(default_factory=dict)
+    """Deadlines by place."""
+    waiting: dict[int, float] = field(default_factory=dict)
+    """When those come back that wait for their time."""
+    stops: set[int] = field(default_factory=set)
+    """In a strict queue: what waits after a nack, and nobody passes."""
+    keys: dict[str, int] = field(default_factory=dict)
+    """Which record has an ordering key: until it is gone, others of that key are passed by."""
+    blocked: set[int] = field(default_factory=set)
+    burying: list[Record] = field(default_factory=list)
+    """On the way to the dead letters."""
+    expired: int = 0
+    buried: int = 0
+    next_place: int = 1
+
+    # Counts.
+
+    @property
+    def size(self) -> int:
+        return len(self.records)
+
+    @property
+    def ready(self) -> int:
+        return self.size - len(self.leased) - len(self.waiting)
+
+    def fits(self, count: int) -> bool:
+        return self.rules.maxsize is None or self.size + count <= self.rules.maxsize
+
+    # In.
+
+    def put(self, record: Record, now: float, wall: int) -> None:
+        record.place = self.next_place
+        self.next_place += 1
+        self.records[record.place] = record
+        if record.due > wall:
+            self.waiting[record.place] = now + (record.due - wall) / NS
+
+    # Which is next.
+
+    def head(self, wall: int) -> Record | None:
+        """The record that somebody may have next; what is too old on the way there goes."""
+        while True:
+            record = self._oldest(wall)
+            if record is None or (self.stops and record.place > min(self.stops)):
+                return None
+            if record.expires_at and record.expires_at <= wall:
+                self.expire(record)
+            elif record.key and self.keys.get(record.key, record.place) != record.place:
+                self.blocked.add(record.place)
+            else:
+                return record
+
+    def _oldest(self, wall: int) -> Record | None:
+        aside = self.leased.keys() | self.waiting.keys() | self.blocked
+        aside |= {record.place for record in self.burying}
+        found = [record for place, record in sorted(self.records.items()) if place not in aside]
+        if not self.rules.lanes or not found:
+            return found[0] if found else None
+        heads: dict[int, Record] = {}
+        for record in found:
+            heads.setdefault(record.priority, record)
+        return min(heads.values(), key=lambda record: self._rank(record, wall))
+
+    def _rank(self, record: Record, wall: int) -> tuple[int, int]:
+        if self.rules.aging is None:
+            return record.priority, record.place
+        waited = max(0, wall - record.put_time)
+        return record.priority - int(waited / (self.rules.aging * NS)), record.place
+
+    # Out.
+
+    def expire(self, record: Record) -> None:
+        self.expired += 1
+        if self.rules.expired_to_dead and not self.name.endswith(DEAD):
+            self.burying.append(record)
+        else:
+            self.gone(record)
+
+    def gone(self, record: Record) -> None:
+        del self.records[record.place]
+        self.leased.pop(record.place, None)
+        self.waiting.pop(record.place, None)
+        self.stops.discard(record.place)
+        self.blocked.discard(record.place)
+        self.let_follow(record)
+
+    def let_follow(self, record: Record) -> None:
+        """The record needs its key no more: the next one of that key is at its place."""
+        if record.key and self.keys.get(record.key, record.place) == record.place:
+            self.keys.pop(record.key, None)
+            followers = [p for p in self.blocked if self.records[p].key == record.key]
+            if followers:
+                self.blocked.remove(min(followers))
+
+    def lease(self, record: Record, deadline: float) -> bool:
+        """Hand the record out; False if it was often enough, and goes to the dead letters."""
+        if record.key:
+            self.keys[record.key] = record.place
+        if record.attempts and not self.allowed(record.attempts):
+            self.burying.append(record)
+            return False
+        record.attempts += 1
+        self.leased[record.place] = deadline
+        return True
+
+    def allowed(self, attempts: int) -> bool:
+        retries = self.rules.max_retries
+        return retries is None or attempts <= retries or self.name.endswith(DEAD)
+
+    def release(self, record: Record, now: float, delay: float = 0.0) -> None:
+        """The lease has ended without an ack."""
+        del self.leased[record.place]
+        if not self.allowed(record.attempts):
+            self.burying.append(record)
+        elif delay:
+            self.waiting[record.place] = now + delay
+            if self.rules.strict:
+                self.stops.add(record.place)
+
+    def backoff(self, record: Record) -> float:
+        return min(self.rules.backoff * 2.0 ** (record.attempts - 1), 300.0)
+
+    # Time.
+
+    def advance(self, now: float) -> None:
+        """That time has come."""
+        for place, due in sorted(self.waiting.items(), key=lambda entry: entry[1]):
+            if due <= now:
+                del self.waiting[place]
+                self.stops.discard(place)
+        for place, deadline in sorted(self.leased.items(), key=lambda entry: entry[1]):
+            if deadline <= now:
+                self.release(self.records[place], now)
+
+    def reopen(self, now: float, wall: int) -> None:
+        """Nobody holds anything; a delay goes on, for no longer than its put asked for."""
+        self.leased, self.waiting, self.stops = {}, {}, set()
+        self.keys, self.blocked, self.burying = {}, set(), []
+        self.expired = self.buried = 0
+        for record in self.records.values():
+            left = min(record.due - wall, record.due - record.put_time)
+            if record.due and left > 0:
+                self.waiting[record.place] = now + left / NS
+
+
+class StoreModel:
+    """Queues and their dead letters, and the states that a crash may leave.
+
+    `states[0]` is surely durable; those before `written` do not survive the end of the process.
+    """
+
+    def __init__(self, rules: dict[str, Rules]) -> None:
+        self.queues = {name: QueueModel(name, rule) for name, rule in rules.items()}
+        self.known: dict[tuple[str, bytes], Record] = {}
+        self.states: list[Contents] = [self.contents()]
+        self.written = 0
+
+    def contents(self) -> Contents:
+        return tuple(
+            (name, tuple((r.payload, r.attempts) for _, r in sorted(queue.records.items())))
+            for name, queue in self.queues.items()
+        )
+
+    # What is sure.
+
+    def changed(self, level: str = "memory") -> None:
+        """One change that is whole or not at all, and as sure as its level says."""
+        contents = self.contents()
+        if contents != self.states[-1]:
+            self.states.append(contents)
+        self.sure(level)
+
+    def sure(self, level: str) -> None:
+        if level != "memory":
+            self.written = len(self.states) - 1
+        if level == "sync":
+            self.states, self.written = self.states[-1:], 0
+
+    # Changes.
+
+    def put(self, name: str, records: Iterable[Record], now: float, wall: int) -> None:
+        for record in records:
+            self.queues[name].put(record, now, wall)
+            self.known[name, record.payload] = record
+
+    def bury(self, name: str) -> bool:
+        """What is on its way to the dead letters is there; False if nothing was."""
+        queue = self.queues[name]
+        found, queue.burying = queue.burying, []
+        for record in found:
+            self.move(name, record)
+        return bool(found)
+
+    def move(self, name: str, record: Record) -> None:
+        queue = self.queues[name]
+        queue.gone(record)
+        queue.buried += 1
+        letter = Record(0, record.payload, priority=record.priority, key=record.key)
+        self.put(name + DEAD, [letter], 0.0, 0)
+
+    def crash(self, found: Contents, now: float, wall: int) -> None:
+        """The store was opened anew and has these records."""
+        for name, records in found:
+            queue = self.queues[name]
+            queue.records = {}
+            for payload, attempts in records:
+                record = self.known[name, payload]
+                record.attempts = attempts
+                queue.records[record.place] = record
+            queue.reopen(now, wall)
+        self.states, self.written = [found], 0
