@@ -89,6 +89,8 @@ class Queue(Putting[T], Taking[T], Removing[T], Picking[T]):
         """
         if count < 1:
             raise ValueError(f"count={count} is below 1. Nothing was leased.")
+        if max_bytes is not None and not isinstance(max_bytes, int):
+            raise TypeError(f"max_bytes={max_bytes!r} is not a whole number. Nothing was leased.")
         if seconds is not None and not 0 < seconds < float("inf"):
             raise ValueError(f"seconds={seconds} is not above 0. Nothing was leased.")
         return LeasingMany(

@@ -131,3 +131,12 @@ def test_threads_lease_many_as_well(tmp_path: Path) -> None:
         assert queue.take() == b"c"
         key = queue.put(b"later", delay=60)
         assert queue.cancel(key)
+
+
+async def test_wrong_limits_claim_nothing(bench: Bench) -> None:
+    async with bench.open() as q:
+        await q.put_many([b"a", b"b"])
+        with pytest.raises(TypeError, match="max_bytes='1' is not a whole number"):
+            await q.lease_many(2, max_bytes="1")  # type: ignore[arg-type]
+        assert (q.stats().ready, q.stats().leased) == (2, 0)
+        assert await drained(q) == [b"a", b"b"]
