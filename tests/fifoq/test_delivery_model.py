@@ -173,6 +173,7 @@ class Life:
                 assert record.expires_at <= self.wall, f"{record} is gone"
                 assert record.place not in model.leased
                 model.expire(record)
+        self.model.bury(name)
         assert model.expired == count
         await self.store.flush()
         self.model.changed("sync")
