@@ -426,7 +426,7 @@ class Committer(Intake):
 
     def restore(self, line: Line, claim: Claim) -> None:
         """Bring back records whose removal was committed after their taker had left."""
-        line.restored += claim.records
+        line.come_restored(claim.records)
         self._dirty[line] = None
         self.commit_soon()
 

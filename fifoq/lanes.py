@@ -1,102 +1,102 @@
 """Lanes: which record of which priority is next. Plain bookkeeping; knows no time and no payloads.
 
-A byte for each record from the oldest on says its lane, so that ten million of them need ten
-megabytes and the next one of a lane is found by one search in C.
+A byte for each record says its lane, so that ten million of them need ten megabytes and the next
+one of a lane is found by a search in C. The bytes lie in stretches of counters; where no record is
+there is none, since counters jump far after a crash.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from fifoq.options import PRIORITY_COUNT
 
-TRIM_EVERY: Final = 65536
-"""Records that leave before the bytes of the oldest ones are let go."""
+STRETCH_BITS: Final = 14
+"""A stretch has 16 KiB: little to search, and little if one record alone is in it."""
+_STRETCH: Final = 1 << STRETCH_BITS
+_INDEX: Final = _STRETCH - 1
 
 
 class Lanes:
     """Counters by lane, oldest first within each."""
 
-    __slots__ = ("_base", "_codes", "_credits", "_from", "_left", "counts")
+    __slots__ = ("_credits", "_from", "_numbers", "_stretches", "_used", "counts")
 
     def __init__(self) -> None:
-        self._base = 0
-        self._codes = bytearray()
-        """From the counter `_base` on: the lane plus 1, or 0 for what is not there."""
+        self._stretches: dict[int, bytearray] = {}
+        """By number: for each counter the lane plus 1, or 0 for what is not there."""
+        self._used: dict[int, int] = {}
+        """How many records are in a stretch."""
+        self._numbers: list[int] = []
+        """Of the stretches, rising."""
         self._from = [0] * PRIORITY_COUNT
-        """No record of the lane is in front of this index."""
+        """No record of the lane is in front of this counter."""
         self.counts = [0] * PRIORITY_COUNT
-        self._left = 0
         self._credits = [0] * PRIORITY_COUNT
 
     def __len__(self) -> int:
         return sum(self.counts)
 
     def __contains__(self, counter: int) -> bool:
-        index = counter - self._base
-        return 0 <= index < len(self._codes) and bool(self._codes[index])
+        stretch = self._stretches.get(counter >> STRETCH_BITS)
+        return stretch is not None and bool(stretch[counter & _INDEX])
 
     def add(self, counter: int, lane: int) -> None:
-        if not self._codes:
-            self._base = counter
-            self._from = [0] * PRIORITY_COUNT
-        index = counter - self._base
-        if index < 0:
-            self._codes[:0] = bytes(-index)
-            self._from = [start - index for start in self._from]
-            self._base, index = counter, 0
-        elif index >= len(self._codes):
-            self._codes.extend(bytes(index + 1 - len(self._codes)))
-        assert not self._codes[index], "a record is in one lane"
-        self._codes[index] = lane + 1
+        stretch = self._stretch(counter >> STRETCH_BITS)
+        index = counter & _INDEX
+        assert not stretch[index], "a record is in one lane"
+        stretch[index] = lane + 1
+        self._used[counter >> STRETCH_BITS] += 1
         self.counts[lane] += 1
-        if index < self._from[lane]:
-            self._from[lane] = index
+        if counter < self._from[lane]:
+            self._from[lane] = counter
 
     def fill(self, first: int, lanes: Sequence[int]) -> None:
         """The same for consecutive records that are younger than all others."""
-        if not self._codes:
-            self._base = first
-        end = self._base + len(self._codes)
-        assert first >= end
-        self._codes.extend(bytes(first - end))
-        self._codes.extend(bytes(lane + 1 for lane in lanes))
-        for lane in range(PRIORITY_COUNT):
-            self.counts[lane] += lanes.count(lane)
+        for counter, lane in enumerate(lanes, first):
+            self.add(counter, lane)
+
+    def _stretch(self, number: int) -> bytearray:
+        stretch = self._stretches.get(number)
+        if stretch is None:
+            stretch = self._stretches[number] = bytearray(_STRETCH)
+            self._used[number] = 0
+            insort(self._numbers, number)
+        return stretch
 
     def remove(self, counter: int) -> None:
-        index = counter - self._base
-        lane = self._codes[index] - 1
+        number = counter >> STRETCH_BITS
+        stretch = self._stretches[number]
+        lane = stretch[counter & _INDEX] - 1
         assert lane >= 0, "only what is there can leave"
-        self._codes[index] = 0
+        stretch[counter & _INDEX] = 0
         self.counts[lane] -= 1
-        self._left += 1
-        if self._left >= TRIM_EVERY:
-            self._trim()
-
-    def _trim(self) -> None:
-        self._left = 0
-        gone = len(self._codes) - len(self._codes.lstrip(b"\0"))
-        del self._codes[:gone]
-        self._base += gone
-        self._from = [max(0, start - gone) for start in self._from]
+        self._used[number] -= 1
+        if not self._used[number]:
+            del self._stretches[number], self._used[number]
+            del self._numbers[bisect_left(self._numbers, number)]
 
     def heads(self) -> dict[int, int]:
         """The oldest record of each lane that has any."""
-        return {lane: self._oldest(lane) for lane, count in enumerate(self.counts) if count}
-
-    def _oldest(self, lane: int) -> int:
-        index = self._codes.find(lane + 1, self._from[lane])
-        self._from[lane] = index
-        return self._base + index
+        heads = {}
+        for lane, count in enumerate(self.counts):
+            if count:
+                self._from[lane] = heads[lane] = next(self.following(lane))
+        return heads
 
     def following(self, lane: int) -> Iterator[int]:
-        """Records of a lane, oldest first."""
-        index = self._codes.find(lane + 1, self._from[lane])
-        while index >= 0:
-            yield self._base + index
-            index = self._codes.find(lane + 1, index + 1)
+        """Records of a lane, oldest first; nothing may change meanwhile."""
+        start = self._from[lane]
+        at = bisect_left(self._numbers, start >> STRETCH_BITS)
+        for number in self._numbers[at:]:
+            stretch = self._stretches[number]
+            first = number << STRETCH_BITS
+            index = stretch.find(lane + 1, max(0, start - first))
+            while index >= 0:
+                yield first + index
+                index = stretch.find(lane + 1, index + 1)
 
     # Fair shares.
 

@@ -454,6 +454,14 @@ class Member(Line, Generic[T]):
         super().stay(record)
         self._bytes += len(record.payload)
 
+    def come_restored(self, records: list[Returned]) -> None:
+        super().come_restored(records)
+        for record in records:
+            attempts = self.leasing.attempts_of(record.counter)
+            if attempts:
+                # The log forgot them with the record.
+                self.leases[record.counter] = attempts
+
     def come_back(self, record: Returned) -> None:
         """Give back what was never away from the size of the queue."""
         self.bytes_went(len(record.payload))

@@ -370,6 +370,10 @@ class Places:
         """It does not go: it is counted again, and still out of its place."""
         self.bias += 1
 
+    def come_restored(self, records: list[Returned]) -> None:
+        """Have the next batch bring back records whose removal was committed."""
+        self.restored += records
+
     # What the queue does when its line moves.
 
     def shelve(self, records: Sequence[Returned]) -> None:

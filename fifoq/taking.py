@@ -116,6 +116,7 @@ class Taking(Waiting[T]):
             size += following
         if self.level == MEMORY:
             self.removed += map(removal_of, records)
+            self._forget_attempts(records)
             self.touch()
             self.records_went()
         else:
@@ -139,6 +140,7 @@ class Taking(Waiting[T]):
         self.decoded_head()
         record = self._claim()
         self.removed.append(removal_of(record))
+        self._forget_attempts([record])
         self.touch()
         self.records_went()
         return record
@@ -221,7 +223,7 @@ class Taking(Waiting[T]):
 
     def _claim(self) -> Returned:
         record = self.claim_head()
-        self.gone(record)
+        self.key_free(record)
         self.taken_time = now = time.time_ns()
         self.note_delay(1, now - record.time)
         if self.options.max_bytes is not None:
@@ -245,10 +247,16 @@ class Taking(Waiting[T]):
             waiter.future.cancel()
             self._unclaim(waiter, claim)
             raise
+        self._forget_attempts(records)
         self.records_went()
         if self._shutdown:
             # Those who waited for what might come back are to look again.
             wake_all(self._takers)
+
+    def _forget_attempts(self, records: list[Returned]) -> None:
+        """Not before they are gone for good: a record that comes back has them still."""
+        for record in records:
+            self.leasing.forget(record.counter)
 
     def _unclaim(self, waiter: Waiter, claim: Claim) -> None:
         """The taker leaves: its records go back at once, or with the next frame."""

@@ -394,6 +394,10 @@ class Waiting(Member[T]):
     def gone(self, record: Returned) -> None:
         """The record leaves for good: nobody counts its attempts, nobody waits for its key."""
         self.leasing.forget(record.counter)
+        self.key_free(record)
+
+    def key_free(self, record: Returned) -> None:
+        """Nobody waits for the record's key any more."""
         if self.keys_out or self.blocked:
             self.key_in(record.counter, record.attributes)
 

@@ -572,8 +572,7 @@ class Life:
             record = self._record(payload, given)
             work = queue.put(payload, **given)
         elif how in ("take", "lease"):
-            # A take that is cancelled after its seal forgets the attempts of its record.
-            if head is None or head.attempts:
+            if head is None:
                 return
             work = queue.take() if how == "take" else _wait_for(queue.lease(seconds=1e9))
         else:

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from fifoq.lanes import TRIM_EVERY, Lanes
+from fifoq.lanes import STRETCH_BITS, Lanes
 from fifoq.options import PRIORITY_COUNT
 from tests.fifoq.support import Bench, cancelled, drained, fake_time, started
 
@@ -170,7 +170,7 @@ def test_lanes_are_ten_lists() -> None:
             step = chance.random()
             held = [lane for lane in range(PRIORITY_COUNT) if lists[lane]]
             if step < 0.4 or not held:
-                counter += chance.choice((1, 1, 1, 50))
+                counter += chance.choice((1, 1, 1, 50, 1 << 15, 1 << 24))
                 lane = chance.randrange(PRIORITY_COUNT)
                 lanes.add(counter, lane)
                 lists[lane].append(counter)
@@ -183,8 +183,6 @@ def test_lanes_are_ten_lists() -> None:
                 back, lane = away.pop(chance.randrange(len(away)))
                 lanes.add(back, lane)
                 lists[lane] = sorted([*lists[lane], back])
-            if chance.random() < 0.1:
-                lanes._trim()
             assert lanes.heads() == {n: found[0] for n, found in enumerate(lists) if found}
             assert len(lanes) == sum(map(len, lists))
             assert [list(lanes.following(lane)) for lane in range(PRIORITY_COUNT)] == lists
@@ -194,11 +192,21 @@ def test_lanes_need_a_byte_for_each_record() -> None:
     lanes = Lanes()
     lanes.fill(1, bytes(PRIORITY_COUNT) * 20_000)
     assert len(lanes) == 200_000
-    assert len(lanes._codes) == 200_000
-    for counter in range(1, TRIM_EVERY + 1):
+    stretch = 1 << STRETCH_BITS
+    assert sum(map(len, lanes._stretches.values())) < 200_000 + 2 * stretch
+    for counter in range(1, 100_001):
         lanes.remove(counter)
-    assert len(lanes._codes) == 200_000 - TRIM_EVERY
-    assert lanes.heads() == {0: TRIM_EVERY + 1}
+    assert sum(map(len, lanes._stretches.values())) < 100_000 + 2 * stretch
+    assert lanes.heads() == {0: 100_001}
+
+
+def test_counters_that_jump_after_a_crash_cost_little_memory() -> None:
+    """There was a byte for each counter in between: 16 MiB for each crash."""
+    lanes = Lanes()
+    for crash in range(5):
+        lanes.add(1 + (crash << 24), crash)
+    assert sum(map(len, lanes._stretches.values())) == 5 << STRETCH_BITS
+    assert lanes.heads() == {lane: 1 + (lane << 24) for lane in range(5)}
 
 
 def test_turns_follow_the_weights_of_those_who_wait() -> None:

@@ -139,3 +139,29 @@ async def test_behind_a_record_that_waits_a_strict_queue_reads_no_more_than_it_m
         assert sum(len(run.payloads) for run in q.chunks) + len(q.ready) <= 16
         assert await taking == items[0]
         assert await drained(q) == items[1:]
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("reopened", [False, True])
+async def test_a_take_that_is_given_up_forgets_no_attempts(
+    bench: Bench, sealed: bool, reopened: bool
+) -> None:
+    """The count began anew: a record that kills its consumers was tried for ever."""
+    async with bench.open() as q:
+        await q.put(b"a")
+        (await q.lease()).nack(delay=0)
+        bench.runner.hold()
+        taking = await started(q.take())
+        if not sealed:
+            taking.cancel()
+        await settle()
+        taking.cancel()
+        await settle()
+        bench.runner.let_go()
+        await q.flush()
+        if not reopened:
+            assert (await q.lease()).attempt == 2
+    if reopened:
+        bench.crash()
+        async with bench.open() as q:
+            assert (await q.lease()).attempt == 2

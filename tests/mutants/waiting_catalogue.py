@@ -121,6 +121,13 @@ WAITING_MUTANTS: Final = (
         LANES,
     ),
     _mutant(
+        "a take that was given up forgets attempts",
+        "member",
+        "                self.leases[record.counter] = attempts\n",
+        "                pass\n",
+        RETRY,
+    ),
+    _mutant(
         "a stale lease lets the others be acked",
         "lease",
         "            # All before the first is acked: a stale one must change nothing.\n"
