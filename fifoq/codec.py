@@ -141,6 +141,15 @@ def read_kept(configuration: bytes | None) -> Kept:
     return kept
 
 
+def kept_with_aside(configuration: bytes | None) -> bytes | None:
+    """The same, with a note that records may wait for a time; None if it has that already."""
+    kept = Kept() if configuration is None else _kept.decode(configuration)
+    if kept.aside:
+        return None
+    kept.aside = True
+    return msgspec.json.encode(kept)
+
+
 def kept_retention(configuration: bytes | None) -> str | Retention:
     """How long removed records of a queue stay that nobody has opened yet."""
     if configuration is None or b'"retention"' not in configuration:

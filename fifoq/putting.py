@@ -189,17 +189,17 @@ class Putting(Waiting[T]):
         return Keys(first, len(payloads), moment)
 
     async def put_staged(
-        self, payloads: Sequence[bytes], headers: dict[int, bytes], mark: tuple[str, bytes]
+        self, payloads: Sequence[bytes], attributes: dict[int, Attributes], mark: tuple[str, bytes]
     ) -> None:
         """Put records that were promised elsewhere, with a state entry, in one synced frame.
 
-        `headers` are those of the records with these indexes. No limit of the queue holds them up:
-        they are on disk already, and waiting there they would only hide from its size. Cancelled
-        or failed, both are in the frame or none.
+        `attributes` are those of the records with these indexes. No limit of the queue holds them
+        up: they are on disk already, and waiting there they would only hide from its size.
+        Cancelled or failed, both are in the frame or none.
         """
         committer = self._committer
         size = sum(map(len, payloads)) + COLUMN_BYTES * len(payloads)
-        size += sum(map(len, headers.values()))
+        size += sum(of.size for of in attributes.values())
         while not committer.has_room(size):
             await committer.wait_for_room()
             committer.require_usable()
@@ -210,8 +210,9 @@ class Putting(Waiting[T]):
         self.stamp_put(now)
         first = self.extend(payloads, strong=True)
         committer.waiting_bytes += self.count_tail()
-        for index, encoded in headers.items():
-            committer.waiting_bytes += self.attach(first + index, 1, Attributes(encoded))
+        for index, of in attributes.items():
+            committer.waiting_bytes += self.attach(first + index, 1, of)
+            self.set_aside(first + index, [payloads[index]], self.put_time, of, shown=False)
         if self.sets_all_aside:
             self.set_aside(first, payloads, self.put_time, None, shown=False)
         self.marks[first] = mark

@@ -16,13 +16,25 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final, cast
 
 import msgspec
 
+from fifoq.attributes import ORDERING_KEY_BYTES_MAX, PRIORITY_MAX, SECONDS_MAX
 from fifoq.codec import decode_headers
 from store import DamageError, FormatError, InvalidName, RecordBlock
-from store.blocks import HEADERS, RECORDS, block_headers, decode_block
+from store.blocks import (
+    COUNTERS,
+    DEDUP_ID,
+    DELIVER_AT,
+    EXPIRES_AT,
+    HEADERS,
+    ORDERING_KEY,
+    PRIORITY,
+    RECORDS,
+    block_headers,
+    decode_block,
+)
 from store.checksum import CRC32C, Buffer, check_function
 from store.encoding import encode_block
 from store.genesis import check_name
@@ -37,6 +49,9 @@ FORMAT_VERSION: Final = 1
 MANIFEST_BYTES_MAX: Final = 64 << 20
 BLOCK_BYTES_MAX: Final = 60 << 20
 """No block is larger: it must fit into a frame."""
+
+TIME_MAX: Final = SECONDS_MAX * 1_000_000_000
+"""Of a record, in nanoseconds since the epoch."""
 
 _PART = struct.Struct("<8sII")
 _BLOCK = struct.Struct("<II")
@@ -187,13 +202,35 @@ def decode_part_block(data: Buffer, offset: int, queue: str) -> RecordBlock:
     block = decode_block(body, header, [queue])
     if not isinstance(block, RecordBlock) or block.kind != RECORDS:
         raise DamageError(offset, f"a block of kind {header.kind} is none of records")
-    for headers in block.columns.get(HEADERS, ()):
-        try:
-            decode_headers(bytes(headers))
-        except FormatError as error:
-            # Whoever takes the record must not be the one who finds out.
-            raise DamageError(offset, str(error)) from None
+    try:
+        _check_columns(block)
+    except (FormatError, UnicodeDecodeError) as error:
+        raise DamageError(offset, str(error)) from None
     return block.decompressed()
+
+
+def _check_columns(block: RecordBlock) -> None:
+    """FormatError for what no put would say of a record.
+
+    Whoever takes it must not be the one who finds out.
+    """
+    columns = cast("dict[int, Any]", block.columns)
+    if COUNTERS in columns:
+        raise FormatError("its records have counters, which only their queue gives out")
+    if DEDUP_ID in columns:
+        raise FormatError("its records have ids, and no dedup window is looked into for them")
+    for headers in columns.get(HEADERS, ()):
+        decode_headers(headers)
+    lane = max(columns.get(PRIORITY, (0,)))
+    if lane > PRIORITY_MAX:
+        raise FormatError(f"a record has the priority {lane}, and the last is {PRIORITY_MAX}")
+    due, end = max(columns.get(DELIVER_AT, (0,))), max(columns.get(EXPIRES_AT, (0,)))
+    if max(due, end) > TIME_MAX:
+        raise FormatError(f"a record has the time {max(due, end)}, and the last is {TIME_MAX}")
+    for key in columns.get(ORDERING_KEY, ()):
+        if len(key) > ORDERING_KEY_BYTES_MAX:
+            raise FormatError(f"a record has an ordering key of {len(key)} bytes")
+        key.decode()
 
 
 # Manifests.

@@ -25,7 +25,6 @@ from fifoq.staged import (
     part_block_bytes,
 )
 from store import DamageError, RecordBlock
-from store.blocks import HEADERS
 from store.directory import Directory
 from store.files import Files, Handle
 from store.segment import let_go, read_exactly
@@ -192,5 +191,6 @@ def refused_name(manifest_name: str) -> str:
 def frame_bytes(block: RecordBlock) -> int:
     """What a block may need in a frame and while it waits for one."""
     size = int(block.offsets[-1] - block.offsets[0]) + COLUMN_BYTES * block.count
-    headers = block.columns.get(HEADERS)
-    return size + (sum(map(len, headers)) if isinstance(headers, list) else 0)
+    for column in block.columns.values():
+        size += sum(map(len, column)) if isinstance(column, list) else column.nbytes
+    return size

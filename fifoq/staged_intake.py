@@ -16,6 +16,8 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
+from fifoq.attributes import PRIORITY_DEFAULT, Attributes, attributes_in
+from fifoq.codec import kept_with_aside, read_kept
 from fifoq.committer import Committer
 from fifoq.errors import QueueClosed
 from fifoq.notice import Notice
@@ -30,7 +32,7 @@ from fifoq.staged import (
 )
 from fifoq.staged_files import Place, StagedFiles
 from store import DamageError, FifoqError, FormatError, InvalidName, Log, RecordBlock
-from store.blocks import HEADERS
+from store.blocks import DELIVER_AT, PRIORITY
 from store.directory import NO_FILE_ERRNOS
 
 R = TypeVar("R")
@@ -251,8 +253,22 @@ class StagedIntake:
     async def _check(self, manifest: Manifest) -> None:
         """Read all of it before any of it is taken in: a batch is taken in whole or not at all."""
         place: Place | None = Place()
+        ranked = False
         while place is not None:
-            _, place = await self._read(manifest, place)
+            blocks, place = await self._read(manifest, place)
+            ranked = ranked or any(map(_has_priorities, blocks))
+        if ranked and not await self._keeps_priorities(manifest.queue):
+            raise FormatError(
+                f"queue {manifest.queue!r} has no priorities, and the column priority has others "
+                f"than {PRIORITY_DEFAULT}. Open the queue with priorities=True, or leave it out"
+            )
+
+    async def _keeps_priorities(self, name: str) -> bool:
+        queue = await self._opened(name)
+        if queue is not None:
+            return queue.options.priorities
+        configuration = await self._call(lambda log: _configuration_of(log, name))
+        return bool(read_kept(configuration).options.get("priorities"))
 
     async def _read(
         self, manifest: Manifest, place: Place
@@ -275,19 +291,33 @@ class StagedIntake:
 
     async def _put(self, name: str, blocks: list[RecordBlock], mark: tuple[str, bytes]) -> None:
         """One frame, through the queue if it is open, since that gives out its counters."""
-        while name not in self._committer.lines:
-            if name not in self._opening:
-                await self._put_directly(name, blocks, mark)
-                return
+        queue = await self._opened(name)
+        if queue is None:
+            await self._put_directly(name, blocks, mark)
+        else:
+            await queue.put_staged(*_taken_apart(blocks), mark)
+
+    async def _opened(self, name: str) -> Putting[Any] | None:
+        """The queue if it is open, or about to be."""
+        while True:
+            line = self._committer.lines.get(name)
+            if isinstance(line, Putting):
+                return line
+            if line is None and name not in self._opening:
+                return None
+            # It is being opened, or a frame that is under way puts records into it.
             await self._call(lambda log: None)
-        queue = cast("Putting[Any]", self._committer.lines[name])
-        await queue.put_staged(*_taken_apart(blocks), mark)
 
     async def _put_directly(
         self, name: str, blocks: list[RecordBlock], mark: tuple[str, bytes]
     ) -> None:
         def commit(log: Log) -> None:
             queue, draft = log.queue(name), log.draft()
+            if any(DELIVER_AT in block.columns for block in blocks):
+                # Whoever opens the queue has to look for them.
+                configuration = kept_with_aside(queue.configuration)
+                if configuration is not None:
+                    draft.configure(queue, configuration)
             for block in blocks:
                 draft.put_block(queue, block)
             draft.set_states([mark])
@@ -309,17 +339,24 @@ def _is_done(manifest: Manifest, progress: Progress | None) -> bool:
     return progress.batch > manifest.batch
 
 
-def _taken_apart(blocks: list[RecordBlock]) -> tuple[list[bytes], dict[int, bytes]]:
-    """Payloads of blocks, and the headers of those that have some."""
+def _has_priorities(block: RecordBlock) -> bool:
+    return any(lane != PRIORITY_DEFAULT for lane in block.columns.get(PRIORITY, ()))
+
+
+def _configuration_of(log: Log, name: str) -> bytes | None:
+    queue = log.state.queues.get(name)
+    return None if queue is None else queue.configuration
+
+
+def _taken_apart(blocks: list[RecordBlock]) -> tuple[list[bytes], dict[int, Attributes]]:
+    """Payloads of blocks, and the attributes of those that have some."""
     payloads: list[bytes] = []
-    headers: dict[int, bytes] = {}
+    attributes: dict[int, Attributes] = {}
     for block in blocks:
-        column = block.columns.get(HEADERS)
-        if isinstance(column, list):
-            start = len(payloads)
-            headers.update((start + at, value) for at, value in enumerate(column) if value)
+        start = len(payloads) - block.first
+        attributes.update((start + counter, of) for counter, of in attributes_in(block))
         payloads += block.payloads()
-    return payloads, headers
+    return payloads, attributes
 
 
 def _forget_jobs(log: Log) -> None:

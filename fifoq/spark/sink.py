@@ -26,12 +26,13 @@ from pyspark.sql.datasource import (
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
-from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import StructType
 
 import fifoq.sync
 from fifoq.spark.access import REMOTE_SCHEME
 from fifoq.spark.local import LocalAccess, local_path
 from fifoq.spark.options import OptionError, Options, target_of
+from fifoq.spark.rows import check_columns
 from fifoq.spark.staged import (
     PartFile,
     discard_leftovers,
@@ -272,48 +273,6 @@ def batch_is_known(path: str, queue: str, writer: str, batch: int) -> bool:
     finally:
         access.close()
     return progress is not None and progress.batch >= batch
-
-
-class ColumnError(ValueError):
-    """A column that the sink does not take; nothing was written."""
-
-
-def check_columns(schema: StructType) -> None:
-    """ColumnError unless there is `data`, perhaps `headers`, and nothing else."""
-    fields = {field.name.lower(): field for field in schema.fields}
-    if "data" not in fields:
-        raise ColumnError(
-            f"column data is missing: the sink takes data BINARY (or STRING, as UTF-8) and perhaps "
-            f"headers MAP<STRING,STRING>, and was given {schema.simpleString()}. Nothing was "
-            f"written."
-        )
-    for name, field in fields.items():
-        expected = _EXPECTED.get(name)
-        if expected is None:
-            raise ColumnError(
-                f"column {field.name}: the sink takes data BINARY (or STRING, as UTF-8) and "
-                f"headers MAP<STRING,STRING>, and no other. Nothing was written. Select those "
-                f"two, with what else is to be kept inside data."
-            )
-        if not _fits(name, field):
-            raise ColumnError(
-                f"column {field.name}: it is {field.dataType.simpleString().upper()}, and "
-                f"{expected} is expected. Nothing was written. Cast it."
-            )
-
-
-_EXPECTED: Final = {"data": "BINARY (or STRING, as UTF-8)", "headers": "MAP<STRING,STRING>"}
-
-
-def _fits(name: str, field: StructField) -> bool:
-    kind = field.dataType
-    if name == "data":
-        return isinstance(kind, BinaryType | StringType)
-    return (
-        isinstance(kind, MapType)
-        and isinstance(kind.keyType, StringType)
-        and isinstance(kind.valueType, StringType)
-    )
 
 
 # In tasks.

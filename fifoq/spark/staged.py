@@ -1,22 +1,21 @@
 """Staged files from Spark's side: parts written by tasks, manifests made by the driver.
 
-A part is written from Arrow's own buffers: no Python object is made for a record, but for those
-that have headers. How the files look is in `fifoq.staged`; who takes them in is the store's owner.
+How rows become blocks is in `fifoq.spark.rows`, how the files look in `fifoq.staged`; who takes
+them in is the store's owner.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
-from fifoq.codec import encode_headers
+from fifoq.spark.rows import blocks_of
 from fifoq.staged import (
     MANIFEST_SUFFIX,
     PART_HEADER,
@@ -30,15 +29,9 @@ from fifoq.staged import (
     encode_part_block,
     manifest_name,
 )
-from store import DamageError, FormatError, InvalidName, ItemTooLarge, RecordBlock
-from store.blocks import HEADERS, RECORDS
+from store import DamageError, FormatError, InvalidName
 from store.osfiles import DIRECTORY_MODE, FILE_MODE
 
-BLOCK_RECORDS: Final = 16384
-BLOCK_BYTES: Final = 1 << 20
-"""A block closes with the record that would bring it over these."""
-RECORD_BYTES_MAX: Final = 16 << 20
-"""No record may be larger; it is also what a queue takes by default."""
 LEFTOVER_SECONDS: Final = 7 * 24 * 3600.0
 """Parts that no manifest names go after this time: what was killed cannot clean up."""
 
@@ -62,7 +55,7 @@ class PartFile:
         self._blocks = self._records = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Write the records of a batch with a column `data` and perhaps one `headers`."""
+        """Write the records of a batch with a column `data` and perhaps others."""
         for block in blocks_of(batch):
             self._file.writelines(encode_part_block(block))
             self._blocks += 1
@@ -83,60 +76,6 @@ class PartFile:
         self._file.close()
         with suppress(FileNotFoundError):
             self._path.unlink()
-
-
-def blocks_of(batch: pa.RecordBatch) -> Iterator[RecordBlock]:
-    """The rows of a batch as blocks; payloads are not copied. ValueError, ItemTooLarge."""
-    columns = {name.lower(): batch.column(at) for at, name in enumerate(batch.schema.names)}
-    data, headers = columns["data"], columns.get("headers")
-    if data.null_count:
-        raise ValueError(
-            f"column data: {data.null_count} rows are null, and a record has bytes. Nothing of "
-            f"this job is in the queue. Filter them out, or coalesce them to an empty value."
-        )
-    if not batch.num_rows:
-        return
-    data = data.cast(pa.binary())
-    _, offset_buffer, payload_buffer = data.buffers()
-    ends = np.frombuffer(offset_buffer, np.int32)[data.offset : data.offset + len(data) + 1]
-    payload = memoryview(payload_buffer) if payload_buffer is not None else memoryview(b"")
-    largest = int(np.diff(ends).max())
-    if largest > RECORD_BYTES_MAX:
-        raise ItemTooLarge(
-            f"column data: a record of {largest} bytes is over the limit of {RECORD_BYTES_MAX}. "
-            f"Nothing of this job is in the queue."
-        )
-    for start, stop in _pieces(ends):
-        first = int(ends[start])
-        yield RecordBlock(
-            "",
-            RECORDS,
-            1,
-            stop - start,
-            0,
-            (ends[start : stop + 1] - first).data,
-            payload[first : int(ends[stop])],
-            None,
-            _headers(headers.slice(start, stop - start)) if headers is not None else {},
-        )
-
-
-def _pieces(ends: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Index ranges of records for one block each."""
-    start, count = 0, len(ends) - 1
-    while start < count:
-        fits = int(np.searchsorted(ends, int(ends[start]) + BLOCK_BYTES, "right")) - 1
-        stop = min(count, start + BLOCK_RECORDS, max(fits, start + 1))
-        yield start, stop
-        start = stop
-
-
-def _headers(column: pa.Array) -> dict[int, memoryview | list[bytes]]:
-    try:
-        encoded = [encode_headers(dict(pairs)) if pairs else b"" for pairs in column.to_pylist()]
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"column headers: {error} Nothing of this job is in the queue.") from None
-    return {HEADERS: encoded} if any(encoded) else {}
 
 
 # Manifests.

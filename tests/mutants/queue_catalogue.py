@@ -24,6 +24,10 @@ TOPIC: Final = "tests/fifoq/test_topic.py"
 SCHEDULES: Final = "tests/fifoq/test_schedules.py"
 FIRING: Final = f"{SCHEDULES}::test_ended_at_any_moment_a_firing_came_once_or_comes_yet"
 INTAKE: Final = "tests/fifoq/test_staged_intake.py"
+STAGED_TIMES: Final = (
+    "tests/fifoq/test_staged_attributes.py"
+    "::test_ended_at_any_moment_a_staged_record_still_waits_for_its_time"
+)
 
 QUEUE_BATTERY: Final = (FAULTS, CANCELLATION)
 """Everything that is tried after a mutant's own killers."""
@@ -359,6 +363,21 @@ QUEUE_MUTANTS: Final = (
         "            and progress.parts != manifest.parts_checksum\n",
         "            and False\n",
         INTAKE,
+    ),
+    _mutant(
+        "nobody is told that staged records wait for a time",
+        "staged_intake",
+        "                    draft.configure(queue, configuration)\n",
+        "                    pass\n",
+        STAGED_TIMES,
+    ),
+    _mutant(
+        "staged records of an open queue do not wait for their time",
+        "putting",
+        "            self.set_aside(first + index, [payloads[index]], self.put_time, of, "
+        "shown=False)\n",
+        "",
+        STAGED_TIMES,
     ),
     *CURSOR_MUTANTS,
     *JOINT_MUTANTS,

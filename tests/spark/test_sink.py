@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,42 @@ def test_binary_data_and_headers_come_as_they_are(spark: SparkSession, store: Pa
     assert [record.headers for record in records] == [headers or {} for _, headers in rows]
 
 
+def test_attributes_come_as_they_are_and_null_says_nothing(
+    spark: SparkSession, store: Path
+) -> None:
+    with fifoq.sync.open(store, priorities=True):
+        pass
+    soon = datetime.now(UTC).replace(microsecond=1) + timedelta(days=1)
+    rows = [
+        (b"plain", None, None, None),
+        (b"last", 9, None, "k"),
+        (b"first", 0, datetime(2001, 1, 1, tzinfo=UTC), "ü"),
+        (b"later", 5, soon, None),
+    ]
+    schema = "data BINARY, priority INT, deliver_at TIMESTAMP, ordering_key STRING"
+    frame = spark.createDataFrame(rows, schema).coalesce(1)
+    write(frame, store)
+    with fifoq.sync.open(store) as q:
+        write(frame.where("data <> 'first'"), store)
+        assert (len(q), q.stats().delayed) == (7, 2)
+    reader = spark.read.format("fifoq").option("includeAttributes", "true").load(str(store))
+    found = reader.select(*("data", "priority", "ordering_key"), reader.deliver_at == f.lit(soon))
+    others = [(b"plain", 5, None, None), (b"last", 9, "k", None), (b"later", 5, None, True)]
+    expected = [*others[:2], (b"first", 0, "ü", None), *others[2:], *others]
+    assert [tuple(row) for row in found.orderBy("counter").collect()] == expected
+    with fifoq.sync.open(store) as q:
+        assert [q.take(timeout=30) for _ in range(3)] == [b"first", b"plain", b"plain"]
+
+
+def test_priorities_for_a_queue_without_are_refused_with_the_job(
+    spark: SparkSession, store: Path
+) -> None:
+    write(spark.sql("SELECT 'a' AS data, 5 AS priority"), store)
+    with pytest.raises(PySparkException, match="queue 'main' has no priorities, and the column"):
+        write(spark.sql("SELECT 'b' AS data, 1 AS priority"), store)
+    assert payloads(store) == [b"a"]
+
+
 def test_a_queue_that_this_process_owns_gets_the_rows_while_it_goes_on(
     spark: SparkSession, store: Path
 ) -> None:
@@ -128,6 +165,14 @@ def test_a_job_of_which_one_task_fails_for_good_adds_nothing(
         ("1 AS data", r"column data: it is INT, and BINARY \(or STRING, as UTF-8\) is expected"),
         ("'a' AS text", r"column data is missing"),
         ("'a' AS data, map('k', 1) AS headers", r"MAP<STRING,INT>, and MAP<STRING,STRING>"),
+        ("'a' AS data, 1L AS priority", r"column priority: it is BIGINT, and INT is expected"),
+        ("'a' AS data, 1 AS deliver_at", r"column deliver_at: it is INT, and TIMESTAMP is"),
+        (
+            "'a' AS data, localtimestamp() AS deliver_at",
+            r"column deliver_at: it is TIMESTAMP_NTZ, and TIMESTAMP is expected",
+        ),
+        ("'a' AS data, 1 AS ordering_key", r"column ordering_key: it is INT, and STRING is"),
+        ("'a' AS data, 'b' AS dedup_id", r"column dedup_id: the sink does not look into"),
     ],
 )
 def test_wrong_columns_are_named_before_anything_is_written(
@@ -142,6 +187,23 @@ def test_a_null_is_refused_and_nothing_is_added(spark: SparkSession, store: Path
     with pytest.raises(PySparkException, match="column data: 1 rows are null"):
         write(spark.sql("SELECT CAST(NULL AS BINARY) AS data"), store)
     assert payloads(store) == []
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ("10 AS priority", "column priority: 10 is not one of 0"),
+        ("'' AS ordering_key", "column ordering_key: a key of 0 bytes"),
+        ("TIMESTAMP '1960-01-01' AS deliver_at", "column deliver_at: -3"),
+    ],
+)
+def test_a_wrong_value_is_refused_and_nothing_is_added(
+    spark: SparkSession, store: Path, column: str, message: str
+) -> None:
+    with pytest.raises(PySparkException, match=message):
+        write(spark.sql(f"SELECT 'a' AS data, {column}"), store)
+    assert payloads(store) == []
+    assert left(store) == []
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 from fifoq.spark import StagingBuffer, StagingStats
+from fifoq.spark.rows import EXPECTED, RECORD_BYTES_MAX
 from fifoq.spark.sink import INGEST_SECONDS, JOB_OPTIONS
-from fifoq.spark.staged import LEFTOVER_SECONDS, RECORD_BYTES_MAX
+from fifoq.spark.staged import LEFTOVER_SECONDS
 from fifoq.spark.staging import RETRY_SECONDS_MAX, BlockingStagingBuffer
 from fifoq.staged_intake import STEP_BYTES
 
@@ -25,6 +26,10 @@ def first_cells(text: str, heading: str) -> list[str]:
 def test_every_option_of_the_sink_is_on_the_page() -> None:
     assert sorted(first_cells(SINK, "option")) == sorted(JOB_OPTIONS)
     assert f"`{INGEST_SECONDS:.0f}s`" in SINK
+
+
+def test_every_column_of_the_sink_is_on_the_page() -> None:
+    assert first_cells(SINK, "column") == list(EXPECTED)
 
 
 def test_every_argument_and_method_of_the_buffer_is_on_the_page() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fifoq.attributes import Attributes, attributes_in
 from fifoq.codec import decode_headers
+from fifoq.spark import rows as rows_of
 from fifoq.spark import staged
-from fifoq.spark.staged import PartFile, blocks_of
+from fifoq.spark.rows import blocks_of
+from fifoq.spark.staged import PartFile
 from fifoq.staged import FORMAT_VERSION, Manifest, Part
 from fifoq.staged_files import Place, StagedFiles
 from store import ItemTooLarge
-from store.blocks import HEADERS
+from store.blocks import DELIVER_AT, HEADERS, ORDERING_KEY, PRIORITY
 from store.osfiles import OsFiles
 
 MAP = pa.map_(pa.string(), pa.string())
@@ -59,8 +63,8 @@ def test_rows_come_back_as_they_were(
     headers = pa.array([None if kept is None else list(kept.items()) for _, kept in rows], MAP)
     expected = [(data, kept or {}) for data, kept in rows[start:]]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(staged, "BLOCK_RECORDS", sizes[0])
-        patch.setattr(staged, "BLOCK_BYTES", sizes[1])
+        patch.setattr(rows_of, "BLOCK_RECORDS", sizes[0])
+        patch.setattr(rows_of, "BLOCK_BYTES", sizes[1])
         # A slice has offsets that do not begin at 0.
         assert taken_apart(batch_of(data, headers).slice(start)) == expected
         counts = [block.count for block in blocks_of(batch_of(data))]
@@ -75,7 +79,7 @@ def test_text_is_stored_as_utf_8() -> None:
 def test_what_no_record_can_be_is_refused_with_its_column(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(staged, "RECORD_BYTES_MAX", 3)
+    monkeypatch.setattr(rows_of, "RECORD_BYTES_MAX", 3)
     with pytest.raises(ItemTooLarge, match="column data: a record of 4 bytes is over the limit"):
         taken_apart(batch_of(pa.array([b"1234"])))
     with pytest.raises(ValueError, match="column data: 1 rows are null"):
@@ -84,10 +88,76 @@ def test_what_no_record_can_be_is_refused_with_its_column(
         taken_apart(batch_of(pa.array([b"1"]), pa.array([[("k", None)]], MAP)))
 
 
+def attributed(**columns: pa.Array) -> pa.RecordBatch:
+    count = len(next(iter(columns.values())))
+    data = pa.array([b""] * count)
+    return pa.record_batch([data, *columns.values()], names=["data", *columns])
+
+
+def test_attributes_of_rows_become_columns_and_what_says_nothing_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rows_of, "BLOCK_RECORDS", 3)
+    now = datetime.now(UTC).replace(microsecond=7)
+    later = [None, None, now, now + timedelta(days=1), now + timedelta(days=9), None]
+    batch = attributed(
+        priority=pa.array([0, 5, None, None, 9, 1], pa.int32()),
+        deliver_at=pa.array(later, pa.timestamp("us", "Europe/Vienna")),
+        ORDERING_KEY=pa.array(["ü", None, "a" * 255, None, None, None]),
+    )
+    first, second = blocks_of(batch)
+    assert dict(attributes_in(first)) == {
+        1: Attributes(priority=0, ordering_key="ü".encode()),
+        3: Attributes(ordering_key=b"a" * 255),
+    }, "what has come already is delivered at once"
+    assert dict(attributes_in(second)) == {
+        1: Attributes(deliver_at=nanoseconds(now) + 86_400 * 10**9),
+        2: Attributes(priority=9, deliver_at=nanoseconds(now) + 9 * 86_400 * 10**9),
+        3: Attributes(priority=1),
+    }
+    assert set(first.columns) == {PRIORITY, ORDERING_KEY}
+    assert set(second.columns) == {PRIORITY, DELIVER_AT}
+
+
+def nanoseconds(moment: datetime) -> int:
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "message"),
+    [
+        ("priority", pa.array([5, 10], pa.int32()), "priority: 10 is not one of 0"),
+        ("priority", pa.array([-1, 5], pa.int32()), "priority: -1 is not one of 0"),
+        ("ordering_key", pa.array(["", "a"]), "ordering_key: a key of 0 bytes is not one of 1"),
+        ("ordering_key", pa.array(["ü" * 128]), "ordering_key: a key of 256 bytes is not one"),
+        (
+            "ordering_key",
+            pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers()),
+            "ordering_key: a key is not UTF-8",
+        ),
+        (
+            "deliver_at",
+            pa.array([-5_000_000, 5], pa.timestamp("us", "UTC")),
+            "deliver_at: -5 seconds since 1970 are not 0 or more",
+        ),
+        (
+            "deliver_at",
+            pa.array([None, (1 << 62) + 1], pa.timestamp("us", "UTC")),
+            "deliver_at: 4611686018427 seconds since 1970 are not",
+        ),
+    ],
+)
+def test_a_wrong_attribute_is_refused_with_its_column(
+    name: str, column: pa.Array, message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"column {message}.*Nothing of this job is in the queue"):
+        list(blocks_of(attributed(**{name: column})))
+
+
 def test_a_part_is_read_back_from_any_block_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staged, "BLOCK_RECORDS", 3)
+    monkeypatch.setattr(rows_of, "BLOCK_RECORDS", 3)
     directory = tmp_path / "staged"
     staged.make_directory(directory)
     numbers = [b"%d" % number for number in range(20)]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Any
 
+from fifoq.attributes import NONE, Attributes, columns_of
 from fifoq.staged import (
     FORMAT_VERSION,
     PART_HEADER,
@@ -17,10 +19,19 @@ from fifoq.staged import (
     part_name,
 )
 from store import RecordBlock
-from store.blocks import HEADERS, RECORDS
+from store.blocks import HEADERS, PRIORITY, RECORDS, U64_COLUMNS
 
 
-def block_of(payloads: Sequence[bytes], headers: Sequence[bytes] | None = None) -> RecordBlock:
+def block_of(
+    payloads: Sequence[bytes],
+    headers: Sequence[bytes] | None = None,
+    attributes: Sequence[Attributes] | None = None,
+) -> RecordBlock:
+    columns: dict[int, Any] = {HEADERS: list(headers)} if headers else {}
+    said: dict[int, Any] = {**columns_of(attributes or [])}
+    for bit, column in said.items():
+        code = "Q" if bit in U64_COLUMNS else "B" if bit == PRIORITY else None
+        columns[bit] = column if code is None else memoryview(array(code, column))
     ends = array("i", accumulate(map(len, payloads), initial=0))
     return RecordBlock(
         "",
@@ -31,7 +42,7 @@ def block_of(payloads: Sequence[bytes], headers: Sequence[bytes] | None = None) 
         memoryview(ends),
         memoryview(b"".join(payloads)),
         None,
-        {HEADERS: list(headers)} if headers else {},
+        columns,
     )
 
 
@@ -46,6 +57,7 @@ def staged_batch(
     once: bool = False,
     block_records: int = 2,
     headers: dict[bytes, bytes] | None = None,
+    attributes: dict[bytes, Attributes] | None = None,
 ) -> dict[str, bytes]:
     """The files of one batch: a part for each partition, then the manifest."""
     files: dict[str, bytes] = {}
@@ -56,7 +68,8 @@ def staged_batch(
         for start in starts:
             some = payloads[start : start + block_records]
             named = [headers.get(payload, b"") for payload in some] if headers else None
-            content += map(bytes, encode_part_block(block_of(some, named)))
+            said = [attributes.get(payload, NONE) for payload in some] if attributes else None
+            content += map(bytes, encode_part_block(block_of(some, named, said)))
         name = part_name(writer, batch, query or "run", number, "7")
         files[name] = b"".join(content)
         parts.append(Part(name, len(files[name]), len(starts), len(payloads)))
