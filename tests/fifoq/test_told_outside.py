@@ -96,7 +96,7 @@ def test_a_wrong_keyword_of_put_is_told_with_those_that_there_are(tmp_path: Path
                 await q.put(b"x", prio=1)  # type: ignore[call-arg]
             assert str(caught.value) == (
                 "put takes durability, headers, delay, deliver_at, ttl, priority, ordering_key, "
-                "not 'prio'. Nothing was stored."
+                "dedup_id, not 'prio'. Nothing was stored."
             )
             assert q.empty()
 
@@ -180,5 +180,6 @@ def test_every_taker_is_told_of_a_record_of_another_type(tmp_path: Path) -> None
 def test_the_keywords_that_type_checkers_see_are_those_that_a_put_takes() -> None:
     parameters = signature(attributes_from).parameters.values()
     taken = {known.name for known in parameters if known.kind is Parameter.KEYWORD_ONLY}
-    assert set(PutKeywords.__annotations__) == {*taken, "durability"}
+    # Those two are more than an attribute of the record.
+    assert set(PutKeywords.__annotations__) == {*taken, "durability", "dedup_id"}
     assert set(KEYWORDS) == set(PutKeywords.__annotations__)
