@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
@@ -19,16 +20,28 @@ if TYPE_CHECKING:
 
 NEAR: Final = 64
 """Counters that are less apart than this are read in one go."""
+FETCH_BYTES_MAX: Final = 1 << 20
+"""Payloads that one fetch brings into memory, if there is more than one record."""
+
+
+class Fetched(NamedTuple):
+    """The live ones among some records, and the counters that there was no room for."""
+
+    records: list[Returned]
+    rest: Sequence[int]
 
 
 class Fetch(Call):
-    """Reads records by their counters and hands them over in the very step in which that ends."""
+    """Reads records by their counters and hands them over in the very step in which that ends.
+
+    It reads as many of the oldest as there is room for, and at least one.
+    """
 
     def __init__(
         self,
         name: str,
         counters: Sequence[int],
-        done: Callable[[list[Returned], FifoqError | None], None],
+        done: Callable[[Fetched, FifoqError | None], None],
         future: asyncio.Future[object],
     ) -> None:
         super().__init__(self._fetch, future)
@@ -38,37 +51,44 @@ class Fetch(Call):
         # Whoever waits for a record waits elsewhere.
         future.add_done_callback(_look_away)
 
-    def _fetch(self, log: Log) -> list[Returned]:
-        return fetched(log, self._name, self._counters)
+    def _fetch(self, log: Log) -> Fetched:
+        return fetched(log, self._name, self._counters, FETCH_BYTES_MAX)
 
     def settle(self, committer: Committer, outcome: object, error: BaseException | None) -> None:
         if error is None:
-            assert isinstance(outcome, list)
+            assert isinstance(outcome, Fetched)
             self._done(outcome, None)
         else:
-            self._done([], as_ours(error))
+            self._done(Fetched([], []), as_ours(error))
         super().settle(committer, outcome, error)
 
 
-def fetched(log: Log, name: str, counters: Sequence[int]) -> list[Returned]:
-    """The live ones among some records, whose counters rise."""
+def fetched(log: Log, name: str, counters: Sequence[int], bytes_max: int | None = None) -> Fetched:
+    """Read some records, whose counters rise; more than one only up to so many bytes."""
+    found: list[Returned] = []
+    size = 0
+    for record in _records(log, name, counters):
+        size += len(record.payload)
+        if found and bytes_max is not None and size > bytes_max:
+            return Fetched(found, counters[bisect_left(counters, record.counter) :])
+        found.append(record)
+    return Fetched(found, [])
+
+
+def _records(log: Log, name: str, counters: Sequence[int]) -> Iterator[Returned]:
     wanted = frozenset(counters)
     cuts = [at + 1 for at, (a, b) in enumerate(pairwise(counters)) if b - a > NEAR]
-    found: list[Returned] = []
     for start, stop in pairwise([0, *cuts, len(counters)]):
         for block in log.read(name, counters[start], counters[stop - 1]):
-            found += _records_of(block, wanted)
-    return found
+            yield from _records_of(block, wanted)
 
 
-def _records_of(block: RecordBlock, wanted: frozenset[int]) -> list[Returned]:
+def _records_of(block: RecordBlock, wanted: frozenset[int]) -> Iterator[Returned]:
     attributes = dict(attributes_in(block))
     columns = zip(block.counters(), block.times(), block.payloads(), strict=True)
-    return [
-        Returned(counter, time, payload, attributes.get(counter))
-        for counter, time, payload in columns
-        if counter in wanted
-    ]
+    for counter, time, payload in columns:
+        if counter in wanted:
+            yield Returned(counter, time, payload, attributes.get(counter))
 
 
 class Found(NamedTuple):

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 from fifoq.attributes import PRIORITY_DEFAULT, Attributes
-from fifoq.fetching import Fetch
+from fifoq.fetching import Fetch, Fetched
 from fifoq.lanes import Lanes
 from fifoq.options import QueueOptions
 from fifoq.queue import Queue
@@ -23,7 +23,7 @@ from store import FifoqError
 T = TypeVar("T")
 
 AHEAD_RECORDS: Final = 256
-"""Records of a lane that are read at once."""
+"""Records of a lane that are read at once, at the most."""
 _NS: Final = 1_000_000_000
 
 
@@ -140,11 +140,12 @@ class LaneQueue(Queue[T]):
             self._committer.run_call(Fetch(self.name, wanted, done, self._new_future()))
 
     def _fetched_ahead(
-        self, counters: Sequence[int], records: list[Returned], error: FifoqError | None
+        self, counters: Sequence[int], fetched: Fetched, error: FifoqError | None
     ) -> None:
         self.fetching.difference_update(counters)
-        self._ahead.update((record.counter, record) for record in records)
-        for record in records:
+        # The rest is read when one of them is next.
+        self._ahead.update((record.counter, record) for record in fetched.records)
+        for record in fetched.records:
             if record.attributes is not None:
                 self._mind(record.attributes)
         self.read_ended(error)

@@ -66,7 +66,7 @@ class Leases(Generic[T]):
         self.burials = Burials(queue)
         self.held: dict[int, Delivery[T]] = {}
         self.noting: set[int] = set()
-        """Counters whose attempt is being written: they are about to be handed out."""
+        """Counters that were claimed and are handed out once their attempt is written."""
         self.leaving: set[int] = set()
         """Counters that a commit of several queues is about to remove: nobody holds them."""
         self.given: list[int] = []
@@ -170,10 +170,12 @@ class Leases(Generic[T]):
             # Nobody gave it back: whoever had it last died with it.
             self.burials.begin(record, "max-retries", attempts=attempt - 1, reason=NEVER_BACK)
             return None
+        self.noting.add(record.counter)
         return record, item, attempt
 
     def _hold(self, record: Returned, item: T, attempt: int, deadline: float) -> Delivery[T]:
         counter, moment, payload, attributes = record
+        self.noting.discard(counter)
         delivery = self.held[counter] = Delivery(
             self, counter, moment, payload, item, attempt, deadline, attributes
         )
@@ -209,20 +211,18 @@ class Leases(Generic[T]):
         counters = [record.counter for record in records]
         waiter = Waiter(committer.loop.create_future(), queue, first=max(counters))
         committer.wait(waiter, OS)
-        self.noting.update(counters)
         queue.records_went()
         try:
             await waiter.future
         except BaseException:
             waiter.future.cancel()
+            self.noting.difference_update(counters)
             for record in records:
                 if queue.leases.pop(record.counter, None) is None:
                     # It is in a frame already: the next one says that it was no attempt.
                     queue.leases[record.counter] = self._attempts.get(record.counter, 0)
                 self._return(record)
             raise
-        finally:
-            self.noting.difference_update(counters)
 
     async def ack(self, delivery: Delivery[T]) -> bool:
         if delivery.state == "acked":

@@ -171,7 +171,7 @@ class _Pull(Call):
         self._missing = [counter for counter in counters if counter not in queue.shelf.kept]
 
     def _read(self, log: Log) -> list[Returned]:
-        return fetched(log, self._queue.name, self._missing) if self._missing else []
+        return fetched(log, self._queue.name, self._missing).records if self._missing else []
 
     def settle(self, committer: Committer, outcome: object, error: BaseException | None) -> None:
         if isinstance(outcome, list) and not self.future.done():

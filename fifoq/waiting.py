@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from fifoq.attributes import Attributes
 from fifoq.burying import is_dead_letters
-from fifoq.fetching import Fetch, fetched
+from fifoq.fetching import Fetch, Fetched, fetched
 from fifoq.jobs import Waiter
 from fifoq.member import Member, wake_all
 from fifoq.options import MEMORY
@@ -30,7 +30,7 @@ from store.keys import COUNTER_MAX
 T = TypeVar("T")
 
 DUE_MAX: Final = 1024
-"""Records that come off the shelf in one step."""
+"""Records that come off the shelf in one step, or are read at once."""
 BLOCKED_MAX: Final = 65536
 """So many records with keys that are out are passed by; behind them everybody waits."""
 RETRY_SECONDS: Final = 1.0
@@ -163,6 +163,12 @@ class Waiting(Member[T]):
 
     def bring_back(self, counters: Sequence[int]) -> None:
         """Records wait no more: they are at their places, some to be read when it is their turn."""
+        self._place(counters)
+        if counters:
+            self.records_came()
+
+    def _place(self, counters: Sequence[int]) -> None:
+        """The same for one who looks at the head next: nobody else is told."""
         missing = []
         for counter in counters:
             record = self.shelf.unkeep(counter)
@@ -172,8 +178,6 @@ class Waiting(Member[T]):
                 self._come_out(record)
         if missing:
             self.come_due(missing)
-        if counters:
-            self.records_came()
 
     def come_due(self, counters: Sequence[int]) -> None:
         """Records that are only on disk wait no more."""
@@ -188,9 +192,7 @@ class Waiting(Member[T]):
         fetch = Fetch(self.name, counters, partial(self._fetched, counters), self._new_future())
         self._committer.run_call(fetch)
 
-    def _fetched(
-        self, counters: Sequence[int], records: list[Returned], error: FifoqError | None
-    ) -> None:
+    def _fetched(self, counters: Sequence[int], fetched: Fetched, error: FifoqError | None) -> None:
         self.fetching.difference_update(counters)
         if error is not None:
             again = round((self._committer.loop.time() + RETRY_SECONDS) * _NS)
@@ -198,10 +200,12 @@ class Waiting(Member[T]):
             self._watch_shelf()
             self.read_ended(error)
             return
-        for record in records:
+        for record in fetched.records:
             if record.attributes is not None:
                 self._mind(record.attributes)
             self._come_out(record)
+        if fetched.rest:
+            self.come_due(fetched.rest)
         self.read_ended(None)
 
     def read_ended(self, error: FifoqError | None) -> None:
@@ -323,9 +327,13 @@ class Waiting(Member[T]):
             if attributes.expires_at and attributes.expires_at <= time.time_ns():
                 self._expire(self.claim_head())
             elif key and self.keys_out.get(key, counter) != counter:
-                if self.blocked_count >= BLOCKED_MAX:
+                if self.blocked_count < BLOCKED_MAX:
+                    self._block(key, self.claim_head())
+                elif self._will_be_heard_of(self.keys_out[key]):
                     return False
-                self._block(key, self.claim_head())
+                else:
+                    # It is in the queue behind this one: nobody would come to it any more.
+                    self._free(key)
             else:
                 return True
             if not self.has_head():
@@ -375,6 +383,17 @@ class Waiting(Member[T]):
         if key in self.blocked:
             self.bring_back([self._unblock(key)])
 
+    def _will_be_heard_of(self, counter: int) -> bool:
+        """Whether a record that has its key is in somebody's hands, or waits for its time."""
+        leasing = self.leasing
+        return leasing.holds(counter) or counter in leasing.noting or counter in self.shelf
+
+    def _free(self, key: bytes) -> None:
+        """The record that has the key is in the queue: whichever of the key is first goes first."""
+        del self.keys_out[key]
+        if key in self.blocked:
+            self._place([self._unblock(key)])
+
     def _block(self, key: bytes, record: Returned) -> None:
         heappush(self.blocked.setdefault(key, []), record.counter)
         self.blocked_count += 1
@@ -415,5 +434,5 @@ def _drop(heap: list[int], counter: int) -> None:
 
 
 def _get(log: Log, name: str, counter: int) -> Returned | None:
-    found = fetched(log, name, [counter])
+    found = fetched(log, name, [counter]).records
     return found[0] if found else None

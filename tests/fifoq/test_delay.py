@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fifoq import Key, line, shelf, waiting
+from fifoq import Key, fetching, line, shelf, waiting
 from tests.fifoq.support import Bench, cancelled, drained, fake_time, started
 from tests.support.virtual import settle
 
@@ -276,6 +276,28 @@ async def test_what_is_due_is_read_when_it_is_its_turn(
         for _ in items:
             found.append((await q.lease()).item)
             assert len(q.returned) <= 3
+        assert found == items
+
+
+@pytest.mark.parametrize("priorities", [False, True])
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_large_records_that_are_due_are_read_a_few_at_a_time(
+    bench: Bench, durability: str, priorities: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand of them may be more than there is memory for; a larger one is read alone."""
+    monkeypatch.setattr(shelf, "KEPT_BYTES_MAX", 0)
+    monkeypatch.setattr(fetching, "FETCH_BYTES_MAX", 250)
+    items = [b"%02d" % number * (300 if number == 7 else 50) for number in range(20)]
+    async with bench.open(durability=durability, priorities=priorities) as q:
+        await q.put_many(items, delay=1)
+        await q.flush()
+        await asyncio.sleep(2)
+        assert (q.stats().ready, q.stats().delayed) == (20, 0)
+        found = []
+        for _ in items:
+            found.append((await q.lease()).item)
+            assert sum(len(record.payload) for record in q.returned) <= 250
+            assert not q.shelf.kept
         assert found == items
 
 

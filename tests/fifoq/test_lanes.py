@@ -7,6 +7,8 @@ import random
 
 import pytest
 
+from fifoq import fetching, shelf
+from fifoq.lane_queue import LaneQueue
 from fifoq.lanes import STRETCH_BITS, Lanes
 from fifoq.options import PRIORITY_COUNT
 from tests.fifoq.support import Bench, cancelled, drained, fake_time, started
@@ -130,6 +132,24 @@ async def test_more_than_is_kept_is_read_again(bench: Bench) -> None:
         assert len(q.shelf.kept) < count
         found = [int(item[:4]) for item in await drained(q)]
         assert found == sorted(range(count), key=lambda number: (number % 3, number))
+
+
+async def test_large_records_of_a_lane_are_read_a_few_at_a_time(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelf, "KEPT_BYTES_MAX", 0)
+    monkeypatch.setattr(fetching, "FETCH_BYTES_MAX", 250)
+    items = [b"%02d" % number * (300 if number == 7 else 50) for number in range(20)]
+    async with bench.open(priorities=True) as q:
+        assert isinstance(q, LaneQueue)
+        await q.put_many(items, priority=1)
+        await q.put_many(items, priority=2)
+        found = []
+        for _ in range(2 * len(items)):
+            found.append(await q.take())
+            # Each of the two lanes.
+            assert sum(len(record.payload) for record in q._ahead.values()) <= 2 * 250
+        assert found == items + items
 
 
 async def test_records_that_were_put_without_lanes_are_in_the_middle_one(bench: Bench) -> None:

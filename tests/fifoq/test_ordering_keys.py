@@ -10,6 +10,7 @@ import pytest
 
 from fifoq import waiting
 from tests.fifoq.support import Bench, cancelled, drained, fake_time, started
+from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 
@@ -220,3 +221,95 @@ async def test_a_delayed_record_keeps_to_its_key_after_a_reopen(bench: Bench) ->
         assert await q.peek() is None
         await first.ack()
         assert await q.take() == b"b"
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_older_records_that_come_due_do_not_bury_the_one_that_has_the_key(
+    bench: Bench, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was given back behind as many as are passed by, and nobody got anything any more."""
+    monkeypatch.setattr(waiting, "BLOCKED_MAX", 2)
+    async with bench.open(durability=durability) as q:
+        await q.put_many([b"1", b"2", b"3"], ordering_key="k", delay=5)
+        await q.put(b"4", ordering_key="k")
+        fourth = await q.lease()
+        await asyncio.sleep(6)
+        leasing = await started(q.lease())
+        assert not leasing.done()
+        assert q.blocked_count == 2
+        fourth.nack(delay=0)
+        first = await leasing
+        assert first.item == b"1"
+        assert await q.peek() is None
+        await first.ack()
+        assert await drained(q) == [b"2", b"3", b"4"]
+        assert (q.keys_out, q.blocked, q.blocked_count) == ({}, {}, 0)
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+@pytest.mark.parametrize("delay", [0, 1])
+async def test_a_low_priority_that_has_the_key_does_not_stop_the_lanes(
+    bench: Bench, durability: str, delay: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "BLOCKED_MAX", 2)
+    async with bench.open(durability=durability, priorities=True) as q:
+        await q.put(b"low", ordering_key="k", priority=9)
+        low = await q.lease()
+        await q.put_many([b"1", b"2", b"3"], ordering_key="k", priority=0)
+        assert await q.peek() is None
+        low.nack(delay=delay)
+        assert await q.peek() is None or not delay
+        async with q.lease() as delivery:
+            assert delivery.item == b"1"
+            assert await q.peek() is None
+        assert await drained(q) == [b"2", b"3", b"low"]
+        assert (q.keys_out, q.blocked, q.blocked_count) == ({}, {}, 0)
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_at_the_limit_a_key_that_is_out_stays_with_its_record(
+    bench: Bench, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever leases many has the first one before it is noted."""
+    monkeypatch.setattr(waiting, "BLOCKED_MAX", 2)
+    async with bench.open(durability=durability) as q:
+        await q.put_many([b"1", b"2", b"3", b"4", b"5"], ordering_key="k")
+        (first,) = await q.lease_many(5)
+        assert first.item == b"1"
+        first.nack(delay=1)
+        assert await q.peek() is None
+        (again,) = await q.lease_many(5)
+        assert (again.item, again.attempt) == (b"1", 2)
+        await again.ack()
+        assert await drained(q) == [b"2", b"3", b"4", b"5"]
+
+
+async def test_at_the_limit_a_caller_that_leaves_lets_the_next_one_go_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "BLOCKED_MAX", 2)
+    async with bench.open() as q:
+        await q.put_many([b"1", b"2", b"3"], ordering_key="k", delay=5)
+        await q.put(b"4", ordering_key="k")
+        bench.runner.hold()
+        leaving = await started(q.lease())
+        await asyncio.sleep(6)
+        leasing = await started(q.lease())
+        await cancelled(leaving)
+        bench.runner.let_go()
+        assert (await asyncio.wait_for(leasing, 60)).item == b"1"
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_at_the_limit_whoever_waits_gets_no_second_record_of_a_key(
+    bench: Bench, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "BLOCKED_MAX", 0)
+    async with bench.open(durability=durability) as q:
+        tasks = [await started(q.lease()) for _ in range(3)]
+        await q.put_many([b"1", b"2"], ordering_key="k")
+        await settle()
+        assert [task.done() for task in tasks] == [True, False, False]
+        await (await tasks[0]).ack()
+        assert (await tasks[1]).item == b"2"
+        await cancelled(tasks[2])
