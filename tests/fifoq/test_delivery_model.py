@@ -266,11 +266,11 @@ class Life:
 
     # Taking.
 
-    def _head(self, name: str) -> Record | None:
+    def _head(self, name: str, seen: bytes | None = None) -> Record | None:
         """What one who waits gets; until then what is to be buried is."""
         model = self.model.queues[name]
         while True:
-            record = model.head(self.wall)
+            record = model.head(self.wall, seen)
             if record is not None or not self.model.bury(name):
                 return record
 
@@ -332,15 +332,17 @@ class Life:
 
     # Leases.
 
-    def _lease(self, name: str, deadline: float, count: int = 1) -> list[Record]:
+    def _lease(
+        self, name: str, deadline: float, count: int = 1, seen: bytes | None = None
+    ) -> list[Record]:
         """What is leased next; records that were leased too often are buried on the way."""
         model = self.model.queues[name]
         found: list[Record] = []
         while not found:
-            if self._head(name) is None:
+            if self._head(name, seen) is None:
                 return []
             while len(found) < count:
-                record = model.head(self.wall)
+                record = model.head(self.wall, seen)
                 if record is None:
                     break
                 if model.lease(record, deadline):
@@ -350,37 +352,45 @@ class Life:
     def _term(self) -> float:
         return self.random.choice([2, 10, 60]) * self.random.uniform(0.5, 1)
 
+    async def _hand_out(
+        self, name: str, work: Awaitable[Delivery[bytes]], deadline: float
+    ) -> tuple[Record, Delivery[bytes]] | None:
+        """Lease a record, unless one would have to wait for it; it must be that of the model.
+
+        Whoever waits sees to it as well that records are buried that were leased too often.
+        """
+        task = await started(work)
+        if not task.done():
+            await cancelled(task)
+            assert self._lease(name, deadline) == []
+            return None
+        delivery = task.result()
+        records = self._lease(name, deadline, seen=delivery.item)
+        wanted = [(record.payload, record.attempts) for record in records]
+        assert [(delivery.item, delivery.attempt)] == wanted
+        self.model.changed("memory" if self.level == "memory" else "os")
+        return records[0], delivery
+
     async def lease(self) -> None:
         name, queue, _ = self.queue()
         seconds = self._term()
-        found = self._lease(name, self.now + seconds)
-        if not found:
-            await self._nothing_to_lease(queue)
-            return
-        now = self.now
-        delivery = await queue.lease(seconds=seconds)
-        assert self.now == now, "time passed"
-        self._leased(name, found, [delivery])
+        handed = await self._hand_out(name, queue.lease(seconds=seconds), self.now + seconds)
+        if handed is not None:
+            self.leased.append((name, *handed))
 
     async def lease_many(self) -> None:
         name, queue, model = self.queue()
         seconds, count = self._term(), self.random.randint(1, 4)
         head = self._head(name)
-        spent = [r for r in model.records.values() if r.attempts and not model.allowed(r.attempts)]
-        if head is None or spent:
+        if head is None or any(map(model.spent, model.records.values())):
             # Those that were leased too often are the part of `lease`.
+            assert await queue.peek() == (head and head.payload)
             return
         deadline = self.now + seconds
         deliveries = await queue.lease_many(count, seconds=seconds)
         # What must be read first is not waited for.
         assert 1 <= len(deliveries) <= count
         self._leased(name, self._lease(name, deadline, len(deliveries)), deliveries)
-
-    async def _nothing_to_lease(self, queue: Queue[bytes]) -> None:
-        """Whoever waits sees to it that records are buried that were leased too often."""
-        task = await started(queue.lease())
-        assert not task.done()
-        await cancelled(task)
 
     def _leased(self, name: str, records: list[Record], deliveries: list[Delivery[bytes]]) -> None:
         found = [(delivery.item, delivery.attempt) for delivery in deliveries]
@@ -457,18 +467,9 @@ class Life:
             async with tx:
                 for _ in range(random.randint(0, 2)):
                     name, queue, _ = self.queue()
-                    found = self._lease(name, self.now + 1e9)
-                    if not found:
-                        await self._nothing_to_lease(queue)
-                    else:
-                        delivery = await tx.lease(queue)
-                        assert (delivery.item, delivery.attempt) == (
-                            found[0].payload,
-                            found[0].attempts,
-                        )
-                        self.model.changed("memory" if self.level == "memory" else "os")
-                        inside.append((name, found[0], delivery))
-                        await settle()
+                    handed = await self._hand_out(name, tx.lease(queue), self.now + 1e9)
+                    if handed is not None:
+                        inside.append((name, *handed))
                         if self.model.bury(name):
                             await self.store.flush()
                             self.model.changed("sync")
@@ -572,7 +573,7 @@ class Life:
             record = self._record(payload, given)
             work = queue.put(payload, **given)
         elif how in ("take", "lease"):
-            if head is None:
+            if head is None or (how == "lease" and model.spent(head)):
                 return
             work = queue.take() if how == "take" else _wait_for(queue.lease(seconds=1e9))
         else:

@@ -91,18 +91,28 @@ class QueueModel:
 
     # Which is next.
 
-    def head(self, wall: int) -> Record | None:
-        """The record that somebody may have next; what is too old on the way there goes."""
+    def head(self, wall: int, seen: bytes | None = None) -> Record | None:
+        """The record that somebody may have next; what is too old on the way there goes.
+
+        `seen` is what was handed out: if it only had to wait until the one before it of its key was
+        in the dead letters, that had come about by then.
+        """
         while True:
             record = self._oldest(wall)
             if record is None or (self.stops and record.place > min(self.stops)):
                 return None
             if record.expires_at and record.expires_at <= wall:
                 self.expire(record)
-            elif record.key and self.keys.get(record.key, record.place) != record.place:
+            elif self._waits_for_key(record, seen):
                 self.blocked.add(record.place)
             else:
                 return record
+
+    def _waits_for_key(self, record: Record, seen: bytes | None) -> bool:
+        holder = self.keys.get(record.key, record.place) if record.key else record.place
+        if record.payload == seen and holder in [other.place for other in self.burying]:
+            return False
+        return holder != record.place
 
     def _oldest(self, wall: int) -> Record | None:
         aside = self.leased.keys() | self.waiting.keys() | self.blocked
@@ -150,12 +160,16 @@ class QueueModel:
         """Hand the record out; False if it was often enough, and goes to the dead letters."""
         if record.key:
             self.keys[record.key] = record.place
-        if record.attempts and not self.allowed(record.attempts):
+        if self.spent(record):
             self.burying.append(record)
             return False
         record.attempts += 1
         self.leased[record.place] = deadline
         return True
+
+    def spent(self, record: Record) -> bool:
+        """Whether the record was leased so often that nobody leases it again."""
+        return record.attempts > 0 and not self.allowed(record.attempts)
 
     def allowed(self, attempts: int) -> bool:
         retries = self.rules.max_retries
@@ -243,6 +257,7 @@ class StoreModel:
         found, queue.burying = queue.burying, []
         for record in found:
             self.move(name, record)
+            self.changed()
         return bool(found)
 
     def move(self, name: str, record: Record) -> None:
