@@ -142,13 +142,7 @@ def _due_time(now: int, delay: float | None, deliver_at: datetime | float | None
 
 
 def _nanoseconds(name: str, seconds: float, *, above: bool = False) -> int:
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise TypeError(f"{name}={seconds!r} is not a number of seconds. Nothing was stored.")
-    if not 0 <= seconds <= SECONDS_MAX or (above and not seconds):
-        least = "above 0" if above else "0 or more"
-        raise ValueError(
-            f"{name}={seconds!r} is not {least}, and at most {SECONDS_MAX}. Nothing was stored."
-        )
+    check_seconds(name, seconds, "Nothing was stored.", above=above)
     return round(seconds * 1_000_000_000)
 
 
@@ -166,13 +160,46 @@ def _checked_priority(priority: int) -> int:
 def _checked_key(key: str) -> bytes:
     if not isinstance(key, str):
         raise TypeError(f"ordering_key is a str, not {type(key).__name__}. Nothing was stored.")
-    encoded = key.encode()
+    encoded = encoded_text("ordering_key", key)
     if not 0 < len(encoded) <= ORDERING_KEY_BYTES_MAX:
         raise ValueError(
             f"an ordering_key of {len(encoded)} bytes is not one of 1 to "
             f"{ORDERING_KEY_BYTES_MAX}. Nothing was stored."
         )
     return encoded
+
+
+def encoded_text(name: str, text: str) -> bytes:
+    """The text as UTF-8. ValueError if it has half a character."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{name} has a lone surrogate, which no file holds. Nothing was stored."
+        ) from None
+
+
+def check_seconds(name: str, seconds: float, state: str, *, above: bool = False) -> None:
+    """TypeError or ValueError unless it is a number of seconds; `state` says what was not done."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"{name}={seconds!r:.80} is not a number of seconds. {state}")
+    if not 0 <= seconds <= SECONDS_MAX or (above and not seconds):
+        least = "above 0" if above else "0 or more"
+        raise ValueError(f"{name}={seconds!r} is not {least}, and at most {SECONDS_MAX}. {state}")
+
+
+def check_timeout(timeout: float, state: str) -> None:
+    """TypeError unless it is a number; one that is over already is fine."""
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"timeout={timeout!r:.80} is not a number of seconds. {state}")
+
+
+def check_count(count: int, state: str) -> None:
+    """TypeError or ValueError unless it is a number of records."""
+    if isinstance(count, bool) or not isinstance(count, int):
+        raise TypeError(f"count={count!r:.80} is not a whole number. {state}")
+    if count < 1:
+        raise ValueError(f"count={count} is below 1. {state}")
 
 
 def columns_of(attributes: Sequence[Attributes]) -> Columns:

@@ -6,8 +6,10 @@ nothing happened. What is known about its end goes along in headers.
 
 from __future__ import annotations
 
+import asyncio
 import time
 import traceback
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -157,10 +159,15 @@ def traceback_text(error: BaseException) -> str:
 class Burials:
     """Moves of one queue's records that nobody waits for: a full disk only puts them off."""
 
-    __slots__ = ("_queue", "count")
+    __slots__ = ("_put_off", "_queue", "_timer", "_tried", "count")
 
     def __init__(self, queue: Queue[Any]) -> None:
         self._queue = queue
+        self._put_off: deque[Joint] = deque()
+        """What a full disk refused, oldest first."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._tried: Joint | None = None
+        """The one of them that is being tried again."""
         self.count = 0
         """Records moved since the queue was opened."""
 
@@ -181,7 +188,7 @@ class Burials:
         """Move a record, however long it takes; it is out of its place, and stays counted."""
         joint = burial(self._queue, record, cause, attempts=attempts, reason=reason, error=error)
         self._queue.leasing.leaving.add(record.counter)
-        joint.done = lambda: self.moved(record)
+        joint.done = lambda: self._moved_by(joint, record)
         joint.undone = lambda _: self._later(joint)
         self._queue._committer.joints.submit(joint)
 
@@ -191,10 +198,29 @@ class Burials:
         leasing.leaving.discard(record.counter)
         self._queue.gone(record)
 
+    def _moved_by(self, joint: Joint, record: Returned) -> None:
+        self.moved(record)
+        if self._tried is joint:
+            # There is space again: the others follow.
+            self._tried = None
+            following, self._put_off = self._put_off, deque()
+            for other in following:
+                self._queue._committer.joints.submit(other)
+
     def _later(self, joint: Joint) -> None:
         # It stays in the queue on disk, attempts counted: a crash only puts this off as well.
-        self._queue._committer.loop.call_later(RETRY_SECONDS, self._again, joint)
+        if self._tried is joint:
+            self._tried = None
+            self._put_off.appendleft(joint)
+        else:
+            self._put_off.append(joint)
+        if self._timer is None and self._tried is None:
+            loop = self._queue._committer.loop
+            self._timer = loop.call_later(RETRY_SECONDS, self._again)
 
-    def _again(self, joint: Joint) -> None:
-        if self._queue._committer.usable:
-            self._queue._committer.joints.submit(joint)
+    def _again(self) -> None:
+        """Try one of them: while the disk is full, more would be work for nothing."""
+        self._timer = None
+        if self._queue._committer.usable and self._put_off:
+            self._tried = self._put_off.popleft()
+            self._queue._committer.joints.submit(self._tried)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
 
 import msgspec
 
+from fifoq.attributes import check_seconds
 from fifoq.browse import Record
 from fifoq.codec import decode_headers
 from fifoq.consumers import check_consumer_name
@@ -186,8 +187,8 @@ class Cursor(Generic[T]):
         its place, for another member, when the lease ends, when it is nacked, and at once when the
         task ends that leased it, unless the delivery is what it returned.
         """
-        if seconds is not None and not 0 < seconds < float("inf"):
-            raise ValueError(f"seconds={seconds} is not above 0. Nothing was leased.")
+        if seconds is not None:
+            check_seconds("seconds", seconds, "Nothing was leased.", above=True)
         return Leasing(cast("Queue[T]", self._reading), seconds, timeout, auto_extend)
 
     # The position.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from fifoq.attributes import NONE
+from fifoq.attributes import NONE, encoded_text
 from fifoq.jobs import Waiter
 from fifoq.options import MEMORY, SYNC
 from fifoq.runs import COLUMN_BYTES
@@ -249,7 +249,7 @@ def digest_of(dedup_id: object) -> tuple[bytes, bytes]:
     """An id's bytes and what stands for it. TypeError or ValueError if it is none."""
     if not isinstance(dedup_id, str):
         raise TypeError(f"dedup_id is a str, not {type(dedup_id).__name__}. Nothing was stored.")
-    encoded = dedup_id.encode(errors="surrogatepass")
+    encoded = encoded_text("dedup_id", dedup_id)
     if not 0 < len(encoded) <= ID_BYTES_MAX:
         raise ValueError(
             f"a dedup_id of {len(encoded)} bytes is not one of 1 to {ID_BYTES_MAX}. Nothing was "

@@ -274,7 +274,8 @@ class Joints:
         late = [joint for joint in self.waiting if again and joint.late]
         for joint in late:
             self._leave(joint)
-        self.waiting = kept + [joint for joint in self.waiting if joint not in late]
+        left = set(map(id, late))
+        self.waiting = kept + [joint for joint in self.waiting if id(joint) not in left]
         for joint in undone + late:
             _undone(joint, error)
 

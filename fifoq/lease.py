@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from fifoq.attributes import SECONDS_MAX
+from fifoq.attributes import check_seconds
 from fifoq.burying import Burials, burial, refuse_burial
 from fifoq.delivery import Delivery
 from fifoq.errors import StaleLease
@@ -246,6 +246,12 @@ class Leases(Generic[T]):
 
     async def ack_many(self, deliveries: Sequence[Delivery[T]]) -> int:
         """Ack several in one commit; says how many were not acked before."""
+        for delivery in deliveries:
+            if not isinstance(delivery, Delivery):
+                raise TypeError(
+                    f"deliveries has {delivery!r:.80}, which is not a Delivery. Nothing was "
+                    f"changed."
+                )
         fresh = [delivery for delivery in deliveries if delivery.state != "acked"]
         for delivery in fresh:
             # All before the first is acked: a stale one must change nothing.
@@ -396,8 +402,8 @@ class Leases(Generic[T]):
         delay: float | None = None,
     ) -> None:
         self._require_held(delivery)
-        if delay is not None and not 0 <= delay <= SECONDS_MAX:
-            raise ValueError(f"delay={delay} is not 0 or more. Nothing was changed.")
+        if delay is not None:
+            check_seconds("delay", delay, "Nothing was changed.")
         delivery.state = "nacked"
         pause = self._backoff(delivery.attempt) if delay is None else delay
         self._release(delivery, error, pause)
@@ -411,8 +417,7 @@ class Leases(Generic[T]):
 
     def extend(self, delivery: Delivery[T], seconds: float) -> None:
         self._require_held(delivery)
-        if not seconds > 0:
-            raise ValueError(f"seconds={seconds} is not above 0")
+        check_seconds("seconds", seconds, "Nothing was changed.", above=True)
         delivery.deadline = self._committer.loop.time() + seconds
         self._watch(delivery.deadline)
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from fifoq.attributes import RecordKeywords
+from fifoq.attributes import RecordKeywords, check_count, check_seconds, check_timeout
 from fifoq.browse import Record, browse
 from fifoq.codec import Codec
 from fifoq.committer import Committer
@@ -69,8 +69,10 @@ class Queue(Putting[T], Taking[T], Removing[T], Picking[T]):
         Await it for a Delivery, or use it with `async with`: acked on exit, given back on an
         exception, and extended while the block runs.
         """
-        if seconds is not None and not 0 < seconds < float("inf"):
-            raise ValueError(f"seconds={seconds} is not above 0. Nothing was leased.")
+        if seconds is not None:
+            check_seconds("seconds", seconds, "Nothing was leased.", above=True)
+        if timeout is not None:
+            check_timeout(timeout, "Nothing was leased.")
         return Leasing(self, seconds, timeout, auto_extend)
 
     def lease_many(
@@ -87,12 +89,13 @@ class Queue(Putting[T], Taking[T], Removing[T], Picking[T]):
         Await it for a list of deliveries, or use it with `async with`: those that are still leased
         at its end are acked in one commit, or given back on an exception.
         """
-        if count < 1:
-            raise ValueError(f"count={count} is below 1. Nothing was leased.")
+        check_count(count, "Nothing was leased.")
         if max_bytes is not None and not isinstance(max_bytes, int):
             raise TypeError(f"max_bytes={max_bytes!r} is not a whole number. Nothing was leased.")
-        if seconds is not None and not 0 < seconds < float("inf"):
-            raise ValueError(f"seconds={seconds} is not above 0. Nothing was leased.")
+        if seconds is not None:
+            check_seconds("seconds", seconds, "Nothing was leased.", above=True)
+        if timeout is not None:
+            check_timeout(timeout, "Nothing was leased.")
         return LeasingMany(
             self, min(count, TAKE_MANY_MAX), seconds, timeout, max_bytes, auto_extend
         )

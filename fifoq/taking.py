@@ -11,6 +11,7 @@ import contextlib
 import time
 from typing import Final, TypeVar
 
+from fifoq.attributes import check_count, check_timeout
 from fifoq.errors import QueueClosed, QueueEmpty, SchemaMismatch
 from fifoq.jobs import Waiter
 from fifoq.member import AT_ONCE, wake_all, wake_one
@@ -41,6 +42,7 @@ class Taking(Waiting[T]):
             self.head = head + 1
             return self._pop()  # type: ignore[return-value]
         if timeout is not None:
+            check_timeout(timeout, "Nothing was taken.")
             try:
                 async with asyncio.timeout(timeout):
                     return await self._take()
@@ -96,10 +98,9 @@ class Taking(Waiting[T]):
 
     async def take_records(self, count: int, max_bytes: int | None = None) -> list[Returned]:
         """The same as `take_many`, for one who may have to `restore` them."""
-        if count < 1:
-            raise ValueError(f"count={count} is below 1")
+        check_count(count, "Nothing was taken.")
         if max_bytes is not None and not isinstance(max_bytes, int):
-            raise TypeError(f"max_bytes={max_bytes!r} is not a whole number")
+            raise TypeError(f"max_bytes={max_bytes!r} is not a whole number. Nothing was taken.")
         count = min(count, TAKE_MANY_MAX)
         while not self.looks_ready():
             await self.wait_to_take()

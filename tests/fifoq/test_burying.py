@@ -7,9 +7,10 @@ import asyncio
 import msgspec
 import pytest
 
-from fifoq import DiskFull, Queue, StaleLease, Store
+from fifoq import DiskFull, Queue, StaleLease, Store, burying
 from fifoq.burying import PREFIX, letter_headers, printable, traceback_text
 from fifoq.codec import decode_headers, read_kept
+from fifoq.joint import Joint
 from fifoq.runs import Returned
 from tests.fifoq.support import Bench, Cuts, SmallDisk, cancelled, drained, fake_time, started
 from tests.support.simfiles import SimFiles
@@ -312,6 +313,37 @@ async def test_a_full_disk_puts_off_a_move_that_nobody_waits_for(disk: SmallDisk
         await asyncio.sleep(1)
         await cancelled(waiting)
         assert [payload for payload, _ in await letters_of(store)] == [b"x" * 400_000]
+
+
+async def test_while_the_disk_is_full_one_move_is_tried_for_all(
+    disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each had a timer of its own: with many of them a full disk was a busy processor."""
+    count = 3
+    async with disk.open_store() as store:
+        orders = await store.queue("orders", max_retries=0)
+        await orders.put_many([b"%02d" % number * 200_000 for number in range(count)])
+        deliveries = await orders.lease_many(count)
+        disk.fill()
+        for delivery in deliveries:
+            delivery.nack(delay=0)
+        await asyncio.sleep(1)
+        submitted = []
+        submit = orders._committer.joints.submit
+
+        def noted(joint: Joint) -> None:
+            submitted.append(joint)
+            submit(joint)
+
+        monkeypatch.setattr(orders._committer.joints, "submit", noted)
+        await asyncio.sleep(10 * burying.RETRY_SECONDS)
+        assert 0 < len(submitted) <= 10
+        assert len(set(map(id, submitted))) == 1
+        disk.empty()
+        await asyncio.sleep(1)
+        assert (len(orders), orders.stats().dead_lettered) == (0, count)
+        found = [payload[:2] for payload, _ in await letters_of(store)]
+        assert found == [b"%02d" % number for number in range(count)]
 
 
 async def test_whoever_leaves_a_reject_leaves_it_moved_or_leased() -> None:
