@@ -429,3 +429,38 @@ def test_texts_that_go_along_are_short_and_harmless(monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def disk() -> SmallDisk:
     return SmallDisk()
+
+
+async def test_the_queue_of_dead_letters_is_made_by_the_first_of_them(bench: Bench) -> None:
+    async with bench.open_store() as store:
+        orders = await store.queue("orders")
+        await orders.put(b"a")
+        assert store.queues() == ["orders"]
+        await (await orders.lease()).reject()
+        assert store.queues() == ["orders", "orders.dlq"]
+
+
+async def test_each_partition_of_a_topic_has_its_own_dead_letters(bench: Bench) -> None:
+    async with bench.open_store() as store:
+        topic = await store.topic("orders", partitions=2)
+        for index in range(2):
+            await topic.put(b"%d" % index, partition=index)
+            await (await topic.partition(index).lease()).reject()
+        for index in range(2):
+            [(payload, headers)] = await letters_of(store, f"orders-{index}")
+            assert (payload, headers["queue"]) == (b"%d" % index, f"orders-{index}")
+
+
+async def test_a_dead_letter_says_where_it_came_from_when_and_why(bench: Bench) -> None:
+    async with bench.open_store() as store:
+        orders = await store.queue("orders", max_retries=0)
+        key = await orders.put(b"a", headers={"trace": "7"})
+        with pytest.raises(NoLuck):
+            await handle(orders)
+        await store.flush()
+        [letter] = await (await store.dead_letters("orders")).list()
+        assert (letter.payload, letter.headers) == (b"a", {"trace": "7"})
+        assert (letter.queue, letter.original_key) == ("orders", key)
+        assert (letter.attempts, letter.cause) == (1, "max-retries")
+        assert (letter.reason, letter.error_type) == ("the printer is on fire", "NoLuck")
+        assert letter.time >= key.timestamp

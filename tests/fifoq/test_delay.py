@@ -377,3 +377,43 @@ async def test_a_delayed_record_is_leased_before_anything_else_was(bench: Bench)
         async with q.lease() as delivery:
             assert delivery.item == b"a"
         assert await q.take() == b"b"
+
+
+@pytest.mark.parametrize("way", ["delay", "deliver_at"])
+async def test_a_record_comes_at_its_time_or_after_it_and_never_before(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """On a loop that is free, within 10 ms of its time."""
+    now = fake_time(monkeypatch)
+    loop = asyncio.get_running_loop()
+    async with bench.open() as q:
+        for seconds in (0.0004, 0.5, 7.3):
+            due = loop.time() + seconds
+            given: dict[str, Any] = {way: seconds if way == "delay" else now[0] / SECOND + seconds}
+            await q.put(b"a", **given)
+            assert await q.take() == b"a"
+            # Seconds since the epoch as a float are good to less than a microsecond.
+            assert due - 1e-6 <= loop.time() <= due + 0.01
+
+
+async def test_one_timer_serves_every_delay_and_nobody_polls(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bench.open() as q:
+        for seconds in range(1000, 1100):
+            await q.put(b"%d" % seconds, delay=seconds)
+        taking = await started(q.take())
+        await asyncio.sleep(10)
+        loop = asyncio.get_running_loop()
+        timers: list[float] = []
+        call_at = loop.call_at
+
+        def counted(when: float, *given: Any, **more: Any) -> asyncio.TimerHandle:
+            timers.append(when)
+            return call_at(when, *given, **more)
+
+        monkeypatch.setattr(loop, "call_at", counted)
+        jobs = bench.runner.job_count
+        await asyncio.sleep(980)
+        assert (len(timers), bench.runner.job_count) == (1, jobs), "the one of this sleep"
+        assert await taking == b"1000"

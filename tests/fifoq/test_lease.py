@@ -193,3 +193,61 @@ async def test_marks_are_exact_when_acks_and_puts_mix(bench: Bench) -> None:
         await delivery.ack()
         assert q.stats().high_water_mark == 5
         assert q.stats().low_water_mark == 1
+
+
+async def test_a_record_is_delayed_then_ready_then_leased_then_gone(bench: Bench) -> None:
+    async with bench.open() as q:
+
+        def counts() -> tuple[int, int, int]:
+            stats = q.stats()
+            return stats.delayed, stats.ready, stats.leased
+
+        await q.put(b"a", delay=5)
+        assert counts() == (1, 0, 0)
+        await asyncio.sleep(6)
+        assert counts() == (0, 1, 0)
+        delivery = await q.lease()
+        assert (counts(), delivery.state) == ((0, 0, 1), "leased")
+        delivery.nack(delay=5)
+        assert (counts(), delivery.state) == ((1, 0, 0), "nacked")
+        delivery = await q.lease()
+        assert await delivery.ack()
+        assert (counts(), delivery.state) == ((0, 0, 0), "acked")
+
+
+async def test_each_hand_out_is_a_delivery_of_its_own_and_earlier_ones_are_stale(
+    bench: Bench,
+) -> None:
+    async with bench.open() as q:
+        key = await q.put(b"a")
+        first = await q.lease(seconds=5)
+        await asyncio.sleep(6)
+        second = await q.lease()
+        assert (first.key, second.key) == (key, key)
+        assert (first.attempt, second.attempt) == (1, 2)
+        with pytest.raises(StaleLease):
+            await first.ack()
+        assert await second.ack()
+
+
+async def test_a_lease_lasts_thirty_seconds_unless_it_says_otherwise(bench: Bench) -> None:
+    async with bench.open() as q:
+        await q.put(b"a")
+        delivery = await q.lease()
+        await asyncio.sleep(29.9)
+        assert delivery.state == "leased"
+        await asyncio.sleep(0.2)
+        assert delivery.state == "expired"
+
+
+async def test_the_ack_floor_is_below_the_first_record_that_is_not_acked(bench: Bench) -> None:
+    async with bench.open() as q:
+        await q.put_many([b"a", b"b", b"c", b"d"])
+        deliveries = [await q.lease() for _ in range(3)]
+        floors = []
+        for n in (2, 0, 1):
+            await deliveries[n].ack()
+            floors.append(q.stats().ack_floor)
+        assert floors == [0, 1, 3]
+    async with bench.open() as q:
+        assert q.stats().ack_floor == 3

@@ -288,6 +288,16 @@ async def test_statistics_tell_times_delays_and_marks(
         assert stats.average_delay == 4.0
 
 
+async def test_stats_are_a_snapshot_that_stays_as_it_was(bench: Bench) -> None:
+    async with bench.open() as q:
+        before = q.stats()
+        await q.put(b"a")
+        assert (before.current_size, before.total_put_count) == (0, 0)
+        assert (q.stats().current_size, q.stats().total_put_count) == (1, 1)
+        with pytest.raises(AttributeError):
+            before.current_size = 5  # type: ignore[misc]
+
+
 async def test_statistics_can_be_switched(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Switched on again, the average divided all delays by the takes since."""
     now = fake_time(monkeypatch)

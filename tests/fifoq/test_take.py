@@ -320,3 +320,27 @@ async def test_a_drained_queue_ends_for_takers_when_the_last_lease_is_acked(benc
         await delivery.ack()
         with pytest.raises(QueueClosed, match="is empty"):
             await take
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_a_take_returns_when_its_removal_has_its_level(bench: Bench, durability: str) -> None:
+    async with bench.open(durability=durability) as q:
+        await q.put(b"a")
+        await q.flush()
+        bench.runner.hold()
+        take = await started(q.take())
+        assert take.done() == (durability == "memory")
+        bench.runner.let_go()
+        assert await take == b"a"
+
+
+@pytest.mark.parametrize("durability", ["os", "sync"])
+async def test_what_was_taken_does_not_come_back_after_a_crash(
+    bench: Bench, durability: str
+) -> None:
+    async with bench.open(durability=durability) as q:
+        await q.put_many([b"a", b"b", b"c"])
+        assert await q.take() == b"a"
+        assert await q.take() == b"b"
+        async with bench.after_crash().open() as again:
+            assert await drained(again) == [b"c"]

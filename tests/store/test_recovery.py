@@ -88,6 +88,18 @@ def test_the_newest_sound_checkpoint_counts(
     assert "checksum does not match" in caplog.text
 
 
+def test_opening_reads_only_what_is_behind_the_checkpoint(
+    store: Log, open_store: OpenStore, files: SimFiles
+) -> None:
+    """Damage before it is met by whoever comes to it, and not by opening."""
+    open_store().close()
+    files.flip_bit(segment(1), offset=200, bit=0)
+    again = open_store()
+    assert again.queue("orders").genesis.queue_size == 7
+    with pytest.raises(CorruptionError):
+        payloads(again)
+
+
 @pytest.mark.parametrize("keep", [0, 20, 100])
 def test_without_a_checkpoint_the_whole_log_is_read(
     store: Log,
