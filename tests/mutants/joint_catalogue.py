@@ -79,7 +79,7 @@ JOINT_MUTANTS: Final = (
     _mutant(
         "a move that a full disk refused is forgotten",
         "burying",
-        "        self._queue._committer.loop.call_later(RETRY_SECONDS, self._again, joint)\n",
+        "            self._timer = loop.call_later(RETRY_SECONDS, self._again)\n",
         "        pass\n",
         BURYING,
     ),

@@ -135,10 +135,10 @@ WAITING_MUTANTS: Final = (
         KEYS,
     ),
     _mutant(
-        "what is due is not at its place after a reopen",
+        "what is due is passed by while it is read",
         "waiting",
-        "        if not self.sets_all_aside:\n            # What is due already",
-        "        if False:\n            # What is due already",
+        "        return there and (not self.fetching or head < min(self.fetching))\n",
+        "        return there\n",
         DELAY,
     ),
     _mutant(
