@@ -18,7 +18,16 @@ import pytest
 from fifoq import Delivery, Key, Queue, QueueFull, StaleLease, Store
 from tests.fifoq.support import Bench, cancelled, set_time, started
 from tests.support.crashes import after_process_crash, image_after
-from tests.support.delivery_model import DEAD, NS, Contents, QueueModel, Record, Rules, StoreModel
+from tests.support.delivery_model import (
+    DEAD,
+    NS,
+    Contents,
+    QueueModel,
+    Record,
+    Rules,
+    Seen,
+    StoreModel,
+)
 from tests.support.pending import random_outcome
 from tests.support.simfiles import SimFiles
 from tests.support.virtual import VirtualTimeLoop, settle
@@ -266,7 +275,7 @@ class Life:
 
     # Taking.
 
-    def _head(self, name: str, seen: bytes | None = None) -> Record | None:
+    def _head(self, name: str, seen: Seen | None = None) -> Record | None:
         """What one who waits gets; until then what is to be buried is."""
         model = self.model.queues[name]
         while True:
@@ -333,7 +342,7 @@ class Life:
     # Leases.
 
     def _lease(
-        self, name: str, deadline: float, count: int = 1, seen: bytes | None = None
+        self, name: str, deadline: float, count: int = 1, seen: Seen | None = None
     ) -> list[Record]:
         """What is leased next; records that were leased too often are buried on the way."""
         model = self.model.queues[name]
@@ -365,7 +374,8 @@ class Life:
             assert self._lease(name, deadline) == []
             return None
         delivery = task.result()
-        records = self._lease(name, deadline, seen=delivery.item)
+        seen = Seen(delivery.item, self.queues[name].stats().dead_lettered)
+        records = self._lease(name, deadline, seen=seen)
         wanted = [(record.payload, record.attempts) for record in records]
         assert [(delivery.item, delivery.attempt)] == wanted
         self.model.changed("memory" if self.level == "memory" else "os")

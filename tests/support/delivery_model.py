@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 NS = 1_000_000_000
 DEAD = ".dlq"
@@ -30,6 +31,13 @@ class Record:
     key: str = ""
     counter: int = 0
     attempts: int = 0
+
+
+class Seen(NamedTuple):
+    """What was handed out, and how many records of its queue were in the dead letters then."""
+
+    payload: bytes
+    buried: int
 
 
 @dataclass
@@ -91,28 +99,35 @@ class QueueModel:
 
     # Which is next.
 
-    def head(self, wall: int, seen: bytes | None = None) -> Record | None:
-        """The record that somebody may have next; what is too old on the way there goes.
-
-        `seen` is what was handed out: if it only had to wait until the one before it of its key was
-        in the dead letters, that had come about by then.
-        """
+    def head(self, wall: int, seen: Seen | None = None) -> Record | None:
+        """The record that somebody may have next; what is too old on the way there goes."""
         while True:
+            self.blocked -= {r.place for r in self.records.values() if self._follows(r, seen)}
             record = self._oldest(wall)
             if record is None or (self.stops and record.place > min(self.stops)):
                 return None
             if record.expires_at and record.expires_at <= wall:
                 self.expire(record)
-            elif self._waits_for_key(record, seen):
+            elif self._waits_for_key(record) and not self._follows(record, seen):
                 self.blocked.add(record.place)
             else:
                 return record
 
-    def _waits_for_key(self, record: Record, seen: bytes | None) -> bool:
-        holder = self.keys.get(record.key, record.place) if record.key else record.place
-        if record.payload == seen and holder in [other.place for other in self.burying]:
+    def _waits_for_key(self, record: Record) -> bool:
+        return bool(record.key) and self.keys.get(record.key, record.place) != record.place
+
+    def _follows(self, record: Record, seen: Seen | None) -> bool:
+        """Whether the one that had the key was in the dead letters when this one was handed out.
+
+        Nobody can say when a burial ends; the first one of that key may be next from then on.
+        """
+        if seen is None or record.payload != seen.payload:
             return False
-        return holder != record.place
+        if self.buried + len(self.burying) != seen.buried:
+            return False
+        ended = [other.place for other in self.burying]
+        before = [p for p in self.blocked if self.records[p].key == record.key and p < record.place]
+        return self.keys.get(record.key) in ended and not before
 
     def _oldest(self, wall: int) -> Record | None:
         aside = self.leased.keys() | self.waiting.keys() | self.blocked
