@@ -138,9 +138,12 @@ class QueueModel:
         heads: dict[int, Record] = {}
         for record in found:
             heads.setdefault(record.priority, record)
-        return min(heads.values(), key=lambda record: self._rank(record, wall))
+        return min(heads.values(), key=lambda record: self.rank(record, wall))
 
-    def _rank(self, record: Record, wall: int) -> tuple[int, int]:
+    def rank(self, record: Record, wall: int) -> tuple[int, int]:
+        """The record with the lowest one is next."""
+        if not self.rules.lanes:
+            return 0, record.place
         if self.rules.aging is None:
             return record.priority, record.place
         waited = max(0, wall - record.put_time)
