@@ -33,7 +33,7 @@ from tests.support.simfiles import SimFiles
 from tests.support.virtual import VirtualTimeLoop, settle
 
 STEPS = 60
-RUNS = 200
+RUNS = 84
 """Of each kind at each level; the long programme has the many."""
 DEEP_RUNS = 2500
 KINDS = ("plain", "strict", "keyed", "lanes")
