@@ -26,7 +26,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What a pipeline found, for people: `str` is a table as plain text, `show` prints it."""
 
     def table(self) -> Table:
-        raise NotImplementedError
+        """What it shows; each kind of report has its own."""
+        raise AssertionError("a report alone shows nothing")
 
     def __str__(self) -> str:
         return text(self.table())
