@@ -56,6 +56,13 @@ class ReadOnlyStore:
         await self.run(self._view.check, name, type)
         return ReadOnlyQueue(self, self._view, name, type)
 
+    async def metrics(self) -> str:
+        """What the log says of the store and its queues, in the Prometheus exposition format.
+
+        The names are those of `Store.metrics`; what only the owner knows is not there.
+        """
+        return await self.run(self._view.metrics)
+
     async def explain(self, key: Key | int, *, queue: str = "main") -> Explanation:
         """What became of a record, from the log alone. As `Store.explain`.
 

@@ -212,6 +212,19 @@ class Store:
         log = self._committer.log
         return sorted(log.state.queues) if log is not None else []
 
+    def metrics(self) -> str:
+        """Statistics of the store and of its queues, in the Prometheus exposition format.
+
+        Names are stable. A closed store raises QueueClosed; one that failed still tells.
+        """
+        committer = self._committer
+        if committer.failure is None:
+            committer.require_usable()
+        # Here, since most programs never need it.
+        from fifoq.metrics import of_owner
+
+        return of_owner(committer, self._queues.values())
+
     async def explain(self, key: Key | int, *, queue: str = DEFAULT_QUEUE) -> Explanation:
         """What became of a record, given by its key or counter, from the log alone.
 

@@ -141,6 +141,10 @@ class Store:
         """Puts, leases and acks over queues of this store that are one frame, or nothing."""
         return Transaction(self._thread, self._store.transaction())
 
+    def metrics(self) -> str:
+        """Statistics for Prometheus. As `fifoq.Store.metrics`."""
+        return self._thread.call(self._store.metrics)
+
     def explain(self, key: Key | int, *, queue: str = _store.DEFAULT_QUEUE) -> Explanation:
         """What became of a record, from the log alone. As `fifoq.Store.explain`."""
         return self._thread.run(lambda: self._store.explain(key, queue=queue))

@@ -38,6 +38,10 @@ class ReadOnlyStore:
         self._view.check(name, type)
         return ReadOnlyQueue(self._view, name, type)
 
+    def metrics(self) -> str:
+        """What the log says of the store, for Prometheus. As `fifoq.ReadOnlyStore.metrics`."""
+        return self._view.metrics()
+
     def explain(self, key: Key | int, *, queue: str = "main") -> Explanation:
         """What became of a record, from the log alone. As `fifoq.ReadOnlyStore.explain`."""
         return self._view.explain(queue, counter_of(key, queue))

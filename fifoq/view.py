@@ -99,6 +99,15 @@ class View:
         with self._looking() as reader:
             return _stats(_genesis(reader, name), len(reader.state.segments))
 
+    def metrics(self) -> str:
+        """What the log says of the store and its queues, for Prometheus."""
+        from fifoq.metrics import of_reader
+
+        with self._looking() as reader:
+            genesis = [reader.state.queues[name].genesis for name in sorted(reader.state.queues)]
+            segments = reader.state.segments.values()
+            return of_reader(self.path, reader.store_id, genesis, segments)
+
     def last(self, name: str) -> int:
         """The newest counter that is committed, or 0."""
         with self._looking() as reader:

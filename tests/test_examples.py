@@ -27,6 +27,7 @@ HERE = {
     "durability",
     "explain_a_record",
     "fan_out",
+    "metrics_server",
     "partitioned_topic",
     "priority_lanes",
     "producer_consumer",
@@ -114,6 +115,14 @@ def test_the_poller_sees_both_queues_move_and_never_a_size_above_the_high_water_
         assert all(size == put - taken for size, _, put, taken in looks)
         assert all(size <= most for size, most, _, _ in looks)
     assert seen["orders"][-1][3] > seen["orders"][0][3]
+
+
+def test_the_metrics_are_served_and_scraped(tmp_path: Path) -> None:
+    assert printed_by("metrics_server", tmp_path) == [
+        'fifoq_queue_records{queue="orders"} 15',
+        'fifoq_queue_put_total{queue="orders"} 20',
+        'fifoq_queue_taken_total{queue="orders"} 5',
+    ]
 
 
 def test_a_put_that_is_repeated_is_one_record(tmp_path: Path) -> None:
