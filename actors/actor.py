@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from actors.batch import Reply
 from actors.mailbox import Mailbox, MailboxOptions
 from actors.supervision import Supervision
+from actors.timers import first_delay
 
 if TYPE_CHECKING:
     from actors.cell import Cell
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 
 M = TypeVar("M")
 N = TypeVar("N")
+
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class Actor(Generic[M]):
@@ -70,12 +75,86 @@ class Context(Generic[M]):
         self._cell.defer(self._reply)
         return self._reply
 
-    def tell(self, ref: Ref[N], message: N) -> None:
-        """Send a message at once; it needs no room in a mailbox that is full.
+    @property
+    def attempt(self) -> int:
+        """Which attempt at the message this is: 1, unless the actor is durable and it failed."""
+        return 1
 
-        Raises ActorStopped if that actor takes no more messages.
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What came along with the message."""
+        return _NO_HEADERS
+
+    @overload
+    def tell(self, ref: Ref[N], message: N) -> None: ...
+    @overload
+    def tell(self, ref: str, message: object) -> None: ...
+    def tell(self, ref: Ref[Any] | str, message: Any) -> None:
+        """Send a message at once, to a ref or a name; it needs no room in a mailbox that is full.
+
+        Raises ActorStopped if that actor takes no more messages, or none of that name is alive.
         """
-        ref.tell_exempt(message)
+        (self._cell.ref_of(ref) if isinstance(ref, str) else ref).tell_exempt(message)
+
+    @overload
+    def schedule(
+        self,
+        message: M,
+        *,
+        delay: float | None = ...,
+        deliver_at: datetime | float | None = ...,
+        every: float | None = ...,
+        name: str | None = ...,
+    ) -> None: ...
+    @overload
+    def schedule(
+        self,
+        message: N,
+        *,
+        to: Ref[N],
+        delay: float | None = ...,
+        deliver_at: datetime | float | None = ...,
+        every: float | None = ...,
+        name: str | None = ...,
+    ) -> None: ...
+    @overload
+    def schedule(
+        self,
+        message: object,
+        *,
+        to: str,
+        delay: float | None = ...,
+        deliver_at: datetime | float | None = ...,
+        every: float | None = ...,
+        name: str | None = ...,
+    ) -> None: ...
+    def schedule(
+        self,
+        message: Any,
+        *,
+        to: Ref[Any] | str | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | float | None = None,
+        every: float | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Tell a message later, to this actor if nobody else is named: after `delay` seconds, at
+        `deliver_at`, then every so many seconds.
+
+        A timer of that `name` of this actor is replaced. In memory it lasts as long as the actor,
+        restarts included; what finds nobody is dropped.
+        """
+        seconds = first_delay(delay, deliver_at, every)
+
+        def tell() -> None:
+            (self._cell.ref_of(to) if isinstance(to, str) else to or self_ref).tell_exempt(message)
+
+        self_ref = self._cell.ref
+        self._cell.timers().set(name, seconds, every, tell)
+
+    def unschedule(self, name: str) -> None:
+        """Forget the timer of that name, if there is one; what it has told stays told."""
+        self._cell.timers().drop(name)
 
     def spawn(
         self,
@@ -84,6 +163,7 @@ class Context(Generic[M]):
         name: str | None = None,
         mailbox: MailboxOptions | Mailbox | None = None,
         supervision: Supervision | None = None,
+        durable: bool = False,
         **kwargs: object,
     ) -> Ref[N]:
         """Make a child, as `ActorSystem.spawn` does but without waiting for its `on_start`.
@@ -92,7 +172,11 @@ class Context(Generic[M]):
         restarts; what it escalates fails the parent. Its name follows the parent's and a slash.
         """
         return self._cell.spawn_child(
-            partial(factory, *args, **kwargs), name=name, mailbox=mailbox, supervision=supervision
+            partial(factory, *args, **kwargs),
+            name=name,
+            mailbox=mailbox,
+            supervision=supervision,
+            durable=durable,
         )
 
     def stop(self) -> None:

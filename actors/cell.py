@@ -18,13 +18,14 @@ from anyio import CancelScope, move_on_after
 from actors.actor import Actor, Context
 from actors.batch import Reply
 from actors.errors import ActorStopped, NoReply
-from actors.handling import Handling, InBatches, OneByOne
+from actors.handling import Feeding, Handling, InBatches, OneByOne
 from actors.life import TABLE, Event, State
 from actors.mailbox import Mailbox, MailboxOptions
 from actors.memory import MemoryMailbox
 from actors.ref import STOP_SECONDS, Ref
 from actors.stats import ActorStats
 from actors.supervision import Restarts, Supervision
+from actors.timers import Timers
 
 if TYPE_CHECKING:
     from actors.tree import Tree
@@ -64,13 +65,19 @@ class Cell(Generic[M]):
         self._factory = factory
         self._supervision = supervision
         self._restarts = Restarts(supervision, tree.random)
-        self._adopt(factory())
+        actor = factory()
+        self._adopt(actor)
         self.mailbox: Mailbox = (
             MemoryMailbox(mailbox, name) if isinstance(mailbox, MailboxOptions) else mailbox
         )
         self.ref: Ref[M] = Ref(self)
         self.told: Context[M] = Context(self, Reply())
-        self._handling: Handling = OneByOne(self) if self.on_batch is None else InBatches(self)
+        self._timers: Timers | None = None
+        self._handling: Handling
+        if isinstance(self.mailbox, Feeding):
+            self._handling = self.mailbox.handling(self, actor)
+        else:
+            self._handling = OneByOne(self) if self.on_batch is None else InBatches(self)
         # Set by a child that escalates: between two messages the cell takes it as its own failure.
         self.interruption: Exception | None = None
         self.waiting = False
@@ -129,7 +136,7 @@ class Cell(Generic[M]):
             self._adopt(self._factory())
         assert self._actor is not None
         if not self._began:
-            await self._actor.on_start(self.told)
+            await self._handling.start(self._actor)
             self._began = True
             self._shift(Event.STARTED)
         if self.started is not None and not self.started.done():
@@ -200,6 +207,21 @@ class Cell(Generic[M]):
     def _fail_deferred(self, error: Exception) -> None:
         Reply(tuple(self._deferred)).fail(error)
 
+    # Others
+
+    def ref_of(self, name: str) -> Ref[Any]:
+        """The ref of a living actor of the system."""
+        cell = self._tree.cells.get(name)
+        if cell is None:
+            raise ActorStopped(name)
+        return cell.ref
+
+    def timers(self) -> Timers:
+        """What the actor tells later, in memory."""
+        if self._timers is None:
+            self._timers = Timers(self._loop)
+        return self._timers
+
     # Children
 
     def spawn_child(
@@ -209,11 +231,12 @@ class Cell(Generic[M]):
         name: str | None,
         mailbox: MailboxOptions | Mailbox | None,
         supervision: Supervision | None,
+        durable: bool = False,
     ) -> Ref[N]:
         """Make a child; it starts in its own time."""
         if self._closing_down:
             raise ActorStopped(self.name)
-        return self._tree.make(self, factory, name, mailbox, supervision).ref
+        return self._tree.make(self, factory, name, mailbox, supervision, durable=durable).ref
 
     async def _stop_children(self, deadline: float) -> None:
         # The youngest first: an older one may still be told something by it.
@@ -283,7 +306,7 @@ class Cell(Generic[M]):
         self._began = False
         try:
             with move_on_after(ON_STOP_SECONDS, shield=True) as scope:
-                await self._actor.on_stop(self.told)
+                await self._handling.stop(self._actor)
             if scope.cancelled_caught:
                 logger.error("actor %r: on_stop took over %s s", self.name, ON_STOP_SECONDS)
         except Exception:
@@ -293,6 +316,8 @@ class Cell(Generic[M]):
         """Nothing runs any more. Also for a cell whose task was cancelled before it ran."""
         if self._timer is not None:
             self._timer.cancel()
+        if self._timers is not None:
+            self._timers.drop_all()
         self._refuse()
         self._discard()
         self._fail_deferred(self._stopped())

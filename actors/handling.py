@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sized
-from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast, runtime_checkable
 
-from actors.actor import Context
+from actors.actor import Actor, Context
 from actors.batch import Asked, Batch, Reply
 from actors.errors import ActorStopped, HandlerCancelled
 from actors.mailbox import Failing, Mailbox
@@ -31,6 +31,14 @@ TURN_BATCHES = 8
 class Handling(Protocol):
     """Feeds one actor."""
 
+    async def start(self, actor: Actor[Any]) -> None:
+        """Make a new actor object ready, and run its `on_start`."""
+        ...
+
+    async def stop(self, actor: Actor[Any]) -> None:
+        """Run the `on_stop` of an object whose `on_start` returned."""
+        ...
+
     async def run(self) -> None:
         """Handle until the mailbox is closed and empty, or the cell is interrupted."""
         ...
@@ -44,11 +52,35 @@ class Handling(Protocol):
         ...
 
 
-class OneByOne:
+@runtime_checkable
+class Feeding(Protocol):
+    """A mailbox that feeds its actor by ways of its own."""
+
+    def handling(self, cell: Cell[Any], actor: Actor[Any]) -> Handling:
+        """What feeds the actor of that cell, whose first object is `actor`."""
+        ...
+
+
+class _Hooks:
+    """Runs the hooks of an actor in memory."""
+
+    __slots__ = ("_cell",)
+
+    def __init__(self, cell: Cell[Any]) -> None:
+        self._cell = cell
+
+    async def start(self, actor: Actor[Any]) -> None:
+        await actor.on_start(self._cell.told)
+
+    async def stop(self, actor: Actor[Any]) -> None:
+        await actor.on_stop(self._cell.told)
+
+
+class OneByOne(_Hooks):
     """Feeds `receive`."""
 
     def __init__(self, cell: Cell[M]) -> None:
-        self._cell = cell
+        super().__init__(cell)
         mailbox = cell.mailbox
         self._feed = mailbox if isinstance(mailbox, MemoryMailbox) else _Refilled(mailbox)
 
@@ -99,11 +131,11 @@ class OneByOne:
         return len(self._feed)
 
 
-class InBatches:
+class InBatches(_Hooks):
     """Feeds `on_batch`."""
 
     def __init__(self, cell: Cell[M]) -> None:
-        self._cell = cell
+        super().__init__(cell)
         self._mailbox = cell.mailbox
         # A batch that was taken out when the cell was interrupted: the next object handles it.
         self._in_hand: object | None = None

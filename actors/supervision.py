@@ -59,6 +59,11 @@ class Supervision(Struct, frozen=True, kw_only=True):
         return self.strategy
 
 
+DURABLE = Supervision(max_restarts=1 << 31, backoff_seconds=0.0)
+"""For a durable actor, when nothing else is said: a message that keeps failing goes to the dead
+letters, after attempts that wait longer each time, and the actor goes on without it."""
+
+
 class Restarts:
     """Counts the restarts of one actor and says how long to wait before the next."""
 

@@ -143,6 +143,7 @@ class ActorSystem:
         name: str | None = None,
         mailbox: MailboxOptions | Mailbox | None = None,
         supervision: Supervision | None = None,
+        durable: bool = False,
         **kwargs: object,
     ) -> Ref[M]:
         """Make an actor by `factory(*args, **kwargs)`, now and at each restart.
@@ -150,10 +151,12 @@ class ActorSystem:
         Returns its ref when `on_start` has returned. If that or the factory raises, so does this,
         and there is no actor. `mailbox` is options for one in memory, or an object of the caller's
         own that no other actor uses. Raises NameTaken, and SystemStopped unless the system runs.
+        `durable` is for a `fifoq.ActorSystem`, which has a place for what must last.
         """
         if self._task is None or self._stop_wanted.is_set():
             raise SystemStopped("spawn an actor")
-        cell = self._tree.make(None, partial(factory, *args, **kwargs), name, mailbox, supervision)
+        made = partial(factory, *args, **kwargs)
+        cell = self._tree.make(None, made, name, mailbox, supervision, durable=durable)
         cell.started = asyncio.get_running_loop().create_future()
         try:
             await cell.started

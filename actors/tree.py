@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from anyio.abc import TaskGroup
 
@@ -15,7 +15,7 @@ from actors.cell import Cell
 from actors.errors import NameTaken
 from actors.mailbox import Mailbox, MailboxOptions
 from actors.stats import SystemStats
-from actors.supervision import Supervision
+from actors.supervision import DURABLE, Supervision
 
 M = TypeVar("M")
 
@@ -31,6 +31,10 @@ class Tree:
         self.cells: dict[str, Cell[Any]] = {}
         self.past: Counter[str] = Counter()
         self.group: TaskGroup | None = None
+        self.durable_mailbox: Callable[[str | None, MailboxOptions | Mailbox | None], Mailbox] = (
+            _nowhere_to_last
+        )
+        """Makes the mailbox of a durable actor, for a system that has a place for it."""
         self._numbers: Counter[str] = Counter()
 
     def make(
@@ -40,14 +44,21 @@ class Tree:
         name: str | None,
         mailbox: MailboxOptions | Mailbox | None,
         supervision: Supervision | None,
+        *,
+        durable: bool = False,
     ) -> Cell[M]:
         """Make a cell and its task, which runs from the next turn of the loop on."""
         assert self.group is not None
+        free = self._free_name(parent, name, factory)
+        if durable:
+            # One that numbers made would be another actor's after a restart.
+            mailbox = self.durable_mailbox(free if name is not None else None, mailbox)
+            supervision = supervision or DURABLE
         cell = Cell(
             self,
             parent,
             factory,
-            self._free_name(parent, name, factory),
+            free,
             MailboxOptions() if mailbox is None else mailbox,
             Supervision() if supervision is None else supervision,
         )
@@ -90,3 +101,7 @@ class Tree:
             for name in _SUMS
         }
         return SystemStats(actors=actors, depth=sum(s.depth for s in actors.values()), **sums)
+
+
+def _nowhere_to_last(name: str | None, mailbox: object) -> NoReturn:
+    raise TypeError("this system is in memory alone: fifoq.ActorSystem has durable actors")
