@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from fifoq.browse import Record
@@ -142,4 +143,5 @@ async def open_read_only(
 async def _on_thread(
     executor: ThreadPoolExecutor, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs
 ) -> R:
-    return await asyncio.wrap_future(executor.submit(function, *args, **kwargs))
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(executor, partial(function, *args, **kwargs))

@@ -31,7 +31,8 @@ from fifoq.schedules import Schedules
 from fifoq.staged_intake import StagedIntake
 from fifoq.topic import Topic, open_topic
 from fifoq.transaction import Transaction
-from fifoq.writer import Runner, Writer
+from fifoq.world import WORLD, MakeRunner
+from fifoq.writer import Writer
 from store import DiskFull, Key, Log, Quarantine, Reader, open_log
 from store.files import Clock, Files
 from store.opening import Recover
@@ -41,8 +42,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 DEFAULT_QUEUE = "main"
-
-MakeRunner = Callable[[asyncio.AbstractEventLoop, Callable[[], None], str], Runner]
 
 
 class Opening(Generic[R]):
@@ -370,13 +369,24 @@ def open_store(
     if read_only:
         if options or runner is not None or recover != "refuse":
             raise TypeError("read_only=True takes no other options: it only looks.")
-        return Opening(lambda: open_read_only(target, files, clock))
+        return Opening(lambda: _look(target, files, clock))
     chosen = store_options(options)
 
     def open_it() -> Coroutine[Any, Any, Store]:
-        return _open_store(target, recover, files, clock, runner or Writer, chosen)
+        world = WORLD.get()
+        make_runner = runner or world.runner or Writer
+        return _open_store(
+            target, recover, files or world.files, clock or world.clock, make_runner, chosen
+        )
 
     return Opening(open_it)
+
+
+def _look(
+    path: str, files: Files | None, clock: Clock | None
+) -> Coroutine[Any, Any, ReadOnlyStore]:
+    world = WORLD.get()
+    return open_read_only(path, files or world.files, clock or world.clock)
 
 
 async def _open_store(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
 import actors
+import actors.testing
+import fifoq.testing
 import store
 from fifoq.codec import (
     HEADER_NAME_BYTES_MAX,
@@ -101,6 +105,23 @@ def test_the_methods_that_the_reference_names_are_there() -> None:
 def test_the_actors_reference_lists_every_public_name_once_and_no_other() -> None:
     rows = re.findall(r"^\| `(\w+)` \|", ACTORS_REFERENCE, re.MULTILINE)
     assert sorted(rows) == sorted(actors.__all__)
+
+
+def test_the_reference_of_the_test_kit_lists_every_name_and_option() -> None:
+    page = (ROOT / "docs/reference/testing.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    assert sorted(rows) == sorted(fifoq.testing.__all__)
+    assert set(actors.testing.__all__) <= set(fifoq.testing.__all__)
+    (said,) = re.findall(r"^`crash_matrix\((.+)\)`$", page, re.MULTILINE)
+    parameters = signature(fifoq.testing.crash_matrix).parameters.values()
+    assert said.replace("*, ", "").split(", ", 2)[:2] == ["scenario", "invariant"]
+    assert said.partition("*, ")[2] == ", ".join(
+        f"{each.name}={each.default!r}" for each in parameters if each.kind is each.KEYWORD_ONLY
+    )
+    for owner in (fifoq.testing.Machine, fifoq.testing.Probe):
+        methods = {name for name, value in vars(owner).items() if inspect.isfunction(value)}
+        public = {name for name in methods if not name.startswith("_")}
+        assert [name for name in public if f"`{name}()`" not in page] == []
 
 
 @pytest.mark.parametrize("owner", ["ActorSystem", "Actor", "Ref", "Context", "Batch", "Reply"])

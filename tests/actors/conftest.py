@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.virtual import VirtualTimeLoop
+from actors.testing import VirtualTimeLoop
 
 
 @pytest.fixture

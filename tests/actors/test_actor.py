@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from actors import Actor, ActorStopped, ActorSystem, Context, MailboxOptions, Ref, Supervision
+from actors.testing import settle
 from tests.actors.support import AT_ONCE, Message, Recorder
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

@@ -9,8 +9,8 @@ from typing import ClassVar
 import pytest
 
 from actors import Actor, ActorStopped, ActorSystem, Batch, Context, Ref, Supervision
+from actors.testing import settle
 from tests.actors.support import AT_ONCE, ColumnMailbox, Columns, Message, Recorder
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

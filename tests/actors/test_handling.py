@@ -22,6 +22,7 @@ from actors import (
 )
 from actors.handling import TURN_BATCHES, TURN_MESSAGES
 from actors.memory import MemoryMailbox
+from actors.testing import settle
 from tests.actors.support import (
     AT_ONCE,
     Batches,
@@ -31,7 +32,6 @@ from tests.actors.support import (
     Message,
     Recorder,
 )
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

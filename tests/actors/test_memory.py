@@ -8,7 +8,7 @@ import pytest
 
 from actors import ActorStopped, Asked, Batch, BatchOptions, MailboxFull, MailboxOptions, Overflow
 from actors.memory import MemoryMailbox
-from tests.support.virtual import settle
+from actors.testing import settle
 
 pytestmark = pytest.mark.anyio
 

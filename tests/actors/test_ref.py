@@ -19,8 +19,8 @@ from actors import (
     NoReply,
     Supervision,
 )
+from actors.testing import settle
 from tests.actors.support import AT_ONCE, Batches, ColumnMailbox, Message, Recorder
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

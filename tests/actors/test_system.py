@@ -20,8 +20,8 @@ from actors import (
     SystemStopped,
 )
 from actors.cell import ON_STOP_SECONDS
+from actors.testing import settle
 from tests.actors.support import AT_ONCE, Message, Recorder
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from actors.testing import VirtualTimeLoop
 from tests.fifoq.support import Bench
-from tests.support.virtual import VirtualTimeLoop
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 import pytest
 
 import fifoq
+from actors.testing import settle
 from fifoq import Queue, Store
+from fifoq.testing.crashes import after_process_crash, power_images
+from fifoq.testing.simfiles import SimFiles
 from store.files import Files
 from tests.support.clock import ManualClock
-from tests.support.crashes import after_process_crash, power_images
 from tests.support.runners import ManualRunner
-from tests.support.simfiles import SimFiles
-from tests.support.virtual import settle
 
 PATH = "/data"
 T = TypeVar("T")

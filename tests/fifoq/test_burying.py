@@ -7,14 +7,14 @@ import asyncio
 import msgspec
 import pytest
 
+from actors.testing import settle
 from fifoq import DiskFull, Queue, StaleLease, Store, burying
 from fifoq.burying import PREFIX, letter_headers, printable, traceback_text
 from fifoq.codec import decode_headers, read_kept
 from fifoq.joint import Joint
 from fifoq.runs import Returned
+from fifoq.testing.simfiles import SimFiles
 from tests.fifoq.support import Bench, Cuts, SmallDisk, cancelled, drained, fake_time, started
-from tests.support.simfiles import SimFiles
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

@@ -24,11 +24,11 @@ import uvloop
 import fifoq
 from fifoq import Delivery, Queue, Store
 from fifoq.options import Durability
+from fifoq.testing.simfiles import SimFiles
 from store.files import Handle
 from store.osfiles import OsFiles
 from tests.support.figures import record
 from tests.support.runners import ManualRunner
-from tests.support.simfiles import SimFiles
 
 SEED: Final = int(os.environ.get("FIFOQ_SEED", "20261117"))
 ROUND_SECONDS_MAX: Final = 10.0

@@ -10,13 +10,13 @@ import pytest
 
 import fifoq
 import fifoq.sync
+from actors.testing import VirtualTimeLoop
 from fifoq import FormatError
+from fifoq.testing.crashes import after_process_crash, crash_points, power_images
+from fifoq.testing.simfiles import SimFiles
 from store import Reader
 from tests.fifoq.server.support import client_of, serving
 from tests.fifoq.support import Bench, drained
-from tests.support.crashes import after_process_crash, crash_points, power_images
-from tests.support.simfiles import SimFiles
-from tests.support.virtual import VirtualTimeLoop
 
 ALIKE = [b'{"event":"page_view","user":%d}' % (n % 7) for n in range(200)]
 SIZE = sum(map(len, ALIKE))

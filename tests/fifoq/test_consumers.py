@@ -20,9 +20,9 @@ from fifoq.consumers import (
     remove_position,
     write_position,
 )
-from tests.support.crashes import image_after
-from tests.support.pending import ABSENT
-from tests.support.simfiles import SimFiles
+from fifoq.testing.crashes import image_after
+from fifoq.testing.pending import ABSENT
+from fifoq.testing.simfiles import SimFiles
 
 STORE = "0190aabbccddeeff0011223344556677"
 HERE = Position(

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 import fifoq
+from actors.testing import settle
 from fifoq import Cursor, Queue, RangeGone
 from tests.fifoq.support import PATH, Bench, SmallDisk, cancelled, fake_time, started
 from tests.fifoq.test_holding import ITEM, SMALL, filled, kept, left, quiet
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

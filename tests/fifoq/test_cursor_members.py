@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import fifoq
+from actors.testing import settle
 from fifoq import Cursor, Delivery, StaleLease
 from fifoq.cursor_lease import LEASED_MAX
 from tests.fifoq.support import Bench, cancelled, started
 from tests.fifoq.test_cursor import items, numbered, rest
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

@@ -11,10 +11,10 @@ import pytest
 
 import fifoq
 from fifoq import Cursor, Delivery, Queue
+from fifoq.testing.crashes import after_process_crash, crash_points, power_images
+from fifoq.testing.simfiles import SimFiles
 from tests.fifoq.support import Bench
 from tests.fifoq.test_staged_intake import on_a_loop
-from tests.support.crashes import after_process_crash, crash_points, power_images
-from tests.support.simfiles import SimFiles
 
 STEPS = 60
 RUNS = 50

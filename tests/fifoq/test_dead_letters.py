@@ -9,10 +9,10 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from actors.testing import settle
 from fifoq import DeadLetters, DiskFull, InvalidName, Key, Queue, Store
+from fifoq.testing.simfiles import SimFiles
 from tests.fifoq.support import Bench, Cuts, SmallDisk, cancelled, drained, started
-from tests.support.simfiles import SimFiles
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

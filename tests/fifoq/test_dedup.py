@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fifoq.sync
+from actors.testing import VirtualTimeLoop, settle
 from fifoq import CorruptionError, DiskFull, FormatError, Key, QueueClosed
 from fifoq import dedup as module
 from fifoq.dedup import FAN, TOP, Dedup, page_name, read_pages
 from fifoq.line import Line
+from fifoq.testing.simfiles import SimFiles
 from store.blocks import DEDUP_ID
 from tests.fifoq.support import (
     Bench,
@@ -25,8 +27,6 @@ from tests.fifoq.support import (
     fake_time,
     started,
 )
-from tests.support.simfiles import SimFiles
-from tests.support.virtual import VirtualTimeLoop, settle
 
 pytestmark = pytest.mark.anyio
 

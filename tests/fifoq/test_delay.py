@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from actors.testing import settle
 from fifoq import Key, fetching, line, shelf, waiting
 from tests.fifoq.support import Bench, cancelled, drained, fake_time, started
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

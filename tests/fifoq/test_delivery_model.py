@@ -15,9 +15,12 @@ from typing import Any
 
 import pytest
 
+from actors.testing import VirtualTimeLoop, settle
 from fifoq import Delivery, Key, Queue, QueueFull, StaleLease, Store
+from fifoq.testing.crashes import after_process_crash, image_after
+from fifoq.testing.pending import random_outcome
+from fifoq.testing.simfiles import SimFiles
 from tests.fifoq.support import Bench, cancelled, set_time, started
-from tests.support.crashes import after_process_crash, image_after
 from tests.support.delivery_model import (
     DEAD,
     NS,
@@ -28,9 +31,6 @@ from tests.support.delivery_model import (
     Seen,
     StoreModel,
 )
-from tests.support.pending import random_outcome
-from tests.support.simfiles import SimFiles
-from tests.support.virtual import VirtualTimeLoop, settle
 
 STEPS = 60
 RUNS = 84

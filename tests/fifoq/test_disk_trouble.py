@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import fifoq
+from actors.testing import settle
 from fifoq import CorruptionError, DiskFull, DurabilityError, StoreFailed
+from fifoq.testing.simfiles import SimFiles
 from tests.fifoq.support import PATH, Bench, SmallDisk, cancelled, drained, started
 from tests.support.faulty import Fault, FaultyFiles
-from tests.support.simfiles import SimFiles
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

@@ -12,10 +12,10 @@ import pytest
 import uvloop
 
 import fifoq
+from fifoq.testing.simfiles import SimFiles
 from store.files import Handle
 from store.osfiles import OsFiles
 from tests.support.runners import ManualRunner
-from tests.support.simfiles import SimFiles
 
 DEADLINE_SECONDS = 10.0
 

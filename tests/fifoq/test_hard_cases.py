@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from actors.testing import settle
 from fifoq import DiskFull, Queue, QueueClosed, QueueEmpty, QueueFull
 from tests.fifoq.support import Bench, SmallDisk, cancelled, drained, started
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

@@ -14,10 +14,10 @@ import pytest
 import fifoq
 from fifoq import Queue, Retention, Store
 from fifoq.consumers import Position, id_text
+from fifoq.testing.simfiles import SimFiles
 from store import open_log
 from tests.fifoq.support import PATH, Bench, fake_time
 from tests.fifoq.test_consumers import DONE, offset, offsets
-from tests.support.simfiles import SimFiles
 
 pytestmark = pytest.mark.anyio
 

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
+from actors.testing import settle
 from fifoq import DiskFull, Queue, Store
 from fifoq.attributes import Attributes
 from fifoq.joint import Joint
 from fifoq.options import OS, SYNC
 from fifoq.runs import Returned
+from fifoq.testing.simfiles import SimFiles
 from store import DurabilityError, FifoqError, Log
 from store.blocks import ACKED, DEAD_LETTERED
 from tests.fifoq.support import Bench, SmallDisk, cancelled, drained, started
 from tests.support.faulty import Fault, FaultyFiles
-from tests.support.simfiles import SimFiles
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

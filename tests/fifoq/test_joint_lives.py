@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from actors.testing import settle
 from fifoq import Delivery, FifoqError, Queue, Store
+from fifoq.testing.crashes import after_process_crash
+from fifoq.testing.simfiles import SimFiles
 from tests.fifoq.support import SmallDisk
-from tests.support.crashes import after_process_crash
-from tests.support.simfiles import SimFiles
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from actors.testing import settle
 from fifoq import QueueClosed, StaleLease
 from tests.fifoq.support import Bench, cancelled, drained, started
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

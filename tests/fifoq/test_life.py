@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 import fifoq
+from actors.testing import settle
 from fifoq import (
     AlreadyOpen,
     ForkError,
@@ -22,7 +23,6 @@ from fifoq import (
 )
 from fifoq.histogram import Histogram
 from tests.fifoq.support import PATH, Bench, cancelled, drained, fake_time, started
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

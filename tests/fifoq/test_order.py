@@ -20,12 +20,12 @@ from typing import Any, Final
 import pytest
 
 import fifoq
+from actors.testing import VirtualTimeLoop
 from fifoq import DiskFull, Queue, QueueEmpty, QueueFull
 from fifoq.runs import Returned
 from tests.fifoq.support import PATH, SmallDisk
 from tests.support.figures import record
 from tests.support.runners import SlowRunner
-from tests.support.virtual import VirtualTimeLoop
 
 SEED: Final = int(os.environ.get("FIFOQ_SEED", "20261117"))
 LIVES: Final = int(os.environ.get("FIFOQ_ORDER_LIVES", "45"))

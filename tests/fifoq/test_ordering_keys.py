@@ -8,9 +8,9 @@ from collections import defaultdict
 
 import pytest
 
+from actors.testing import settle
 from fifoq import waiting
 from tests.fifoq.support import Bench, cancelled, drained, fake_time, started
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

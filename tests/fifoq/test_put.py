@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from actors.testing import settle
 from fifoq import ItemTooLarge, Key, Queue, QueueEmpty, QueueFull
 from fifoq.options import Durability
 from tests.fifoq.support import Bench, cancelled, drained, started
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

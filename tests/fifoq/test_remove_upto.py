@@ -10,11 +10,11 @@ import pytest
 
 import fifoq.line
 import fifoq.removing
+from actors.testing import settle
 from fifoq import CorruptionError, Queue, QueueClosed, StaleLease, shelf
+from fifoq.testing.simfiles import SimFiles
 from store.blocks import RecordBlock
 from tests.fifoq.support import Bench, cancelled, drained, fake_time, started
-from tests.support.simfiles import SimFiles
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

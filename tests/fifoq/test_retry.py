@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
+from actors.testing import settle
 from fifoq import StaleLease, jobs, line
 from fifoq.lease import Leases
 from tests.fifoq.support import Bench, drained, started
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 import fifoq
+from actors.testing import VirtualTimeLoop, settle
 from fifoq import Queue, Schedule, schedules
 from fifoq.attributes import attributes_from
 from fifoq.recurring import (
@@ -25,12 +26,11 @@ from fifoq.recurring import (
     encode_plan,
     state_name,
 )
+from fifoq.testing.crashes import after_process_crash, crash_points, power_images
+from fifoq.testing.simfiles import SimFiles
 from store import open_log
 from tests.fifoq.loops import on_each_loop
 from tests.fifoq.support import PATH, Bench, SmallDisk, cancelled, drained, started
-from tests.support.crashes import after_process_crash, crash_points, power_images
-from tests.support.simfiles import SimFiles
-from tests.support.virtual import VirtualTimeLoop, settle
 
 pytestmark = pytest.mark.anyio
 

@@ -8,17 +8,17 @@ import time
 import msgspec
 import pytest
 
+from actors.testing import settle
 from fifoq.attributes import Attributes
 from fifoq.codec import read_kept
 from fifoq.staged import TIME_MAX, decode_part_block, encode_part_block
+from fifoq.testing.crashes import after_process_crash, crash_points, power_images
+from fifoq.testing.simfiles import SimFiles
 from store import DamageError, open_log
 from store.blocks import COUNTERS
 from tests.fifoq.support import PATH, Bench, drained, started
 from tests.fifoq.test_staged_intake import STAGED, hand_over, names, on_a_loop, store_id
-from tests.support.crashes import after_process_crash, crash_points, power_images
-from tests.support.simfiles import SimFiles
 from tests.support.staging import block_of, staged_batch
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

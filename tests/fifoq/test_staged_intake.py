@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 import fifoq
+from actors.testing import VirtualTimeLoop, settle
 from fifoq import staged_intake
 from fifoq.codec import encode_headers
 from fifoq.staged import decode_progress, state_name
+from fifoq.testing.crashes import after_process_crash, crash_points, power_images
+from fifoq.testing.simfiles import SimFiles
 from store import open_log
 from tests.fifoq.support import PATH, Bench, SmallDisk, drained, started
-from tests.support.crashes import after_process_crash, crash_points, power_images
-from tests.support.simfiles import SimFiles
 from tests.support.staging import block_of, staged_batch
-from tests.support.virtual import VirtualTimeLoop, settle
 
 pytestmark = pytest.mark.anyio
 

@@ -22,12 +22,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from actors.testing import VirtualTimeLoop, settle
 from fifoq import Delivery, Queue, QueueEmpty, Store
+from fifoq.testing.crashes import image_after
+from fifoq.testing.pending import random_outcome
+from fifoq.testing.simfiles import SimFiles
 from tests.fifoq.support import Bench, cancelled, started
-from tests.support.crashes import image_after
-from tests.support.pending import random_outcome
-from tests.support.simfiles import SimFiles
-from tests.support.virtual import VirtualTimeLoop, settle
 
 T = TypeVar("T")
 Contents = dict[str, dict[int, bytes]]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import fifoq.line
+from actors.testing import settle
 from fifoq import QueueClosed, QueueEmpty
 from tests.fifoq.support import Bench, cancelled, drained, started
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

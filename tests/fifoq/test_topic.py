@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import fifoq
 import fifoq.sync
+from actors.testing import VirtualTimeLoop, settle
 from fifoq.murmur3 import murmur3
+from fifoq.testing.crashes import after_process_crash, crash_points, power_images
+from fifoq.testing.simfiles import SimFiles
 from fifoq.topic import PARTITIONS_MAX
 from tests.fifoq.support import Bench, cancelled, drained, started
-from tests.support.crashes import after_process_crash, crash_points, power_images
-from tests.support.simfiles import SimFiles
-from tests.support.virtual import VirtualTimeLoop, settle
 
 pytestmark = pytest.mark.anyio
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 import fifoq
+from actors.testing import settle
 from fifoq import DiskFull, ItemTooLarge, Queue, QueueClosed, QueueFull, StaleLease, Store
+from fifoq.testing.simfiles import SimFiles
 from tests.fifoq.support import Bench, Cuts, SmallDisk, cancelled, drained, started
-from tests.support.simfiles import SimFiles
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

@@ -9,13 +9,13 @@ from random import Random
 import pytest
 
 import fifoq
+from actors.testing import VirtualTimeLoop
+from fifoq.testing.simfiles import SimFiles
 from tests.rigs.crashes import tell
 from tests.rigs.traffic import SEGMENT_BYTES, WAIT_SECONDS, Job, Traffic
 from tests.support.figures import record
 from tests.support.history import History
 from tests.support.runners import SlowRunner
-from tests.support.simfiles import SimFiles
-from tests.support.virtual import VirtualTimeLoop
 
 SEED = int(os.environ.get("FIFOQ_SEED", "20261117"))
 CALL_SECONDS = 0.00002

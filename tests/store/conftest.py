@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from fifoq.testing.simfiles import SimFiles
 from store import Log, LogOptions, open_log
 from tests.support.clock import ManualClock
-from tests.support.simfiles import SimFiles
 
 PATH = "/data/store"
 SMALL = LogOptions(fill_bytes=512, reserve_bytes=512)

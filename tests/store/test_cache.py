@@ -6,9 +6,9 @@ from collections import OrderedDict
 
 import pytest
 
+from fifoq.testing.simfiles import SimFiles
 from store import Log
 from store.segment import SegmentFile
-from tests.support.simfiles import SimFiles
 
 
 def test_a_segment_that_cannot_be_kept_is_closed(log: Log, files: SimFiles) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fifoq.testing.simfiles import SimFiles
 from store import CorruptionError, FormatError, Log, open_log
 from store.__main__ import main, shortened
 from store.blocks import RECORD_WEIGHT
@@ -22,7 +23,6 @@ from store.genesis import Genesis, encode_genesis
 from store.segment import index_name, segment_name
 from tests.store.conftest import PATH, OpenStore
 from tests.support.clock import ManualClock
-from tests.support.simfiles import SimFiles
 
 RECORD = b"r" * 200
 

@@ -6,13 +6,13 @@ import errno
 
 import pytest
 
+from fifoq.testing.disk import SyncFailure
+from fifoq.testing.simfiles import SimFiles
 from store import DurabilityError, Log, Status
 from store.checkpoint import decode_checkpoint
 from store.checkpoints import SLACK_BYTES
 from store.files import Handle
 from tests.store.conftest import PATH, OpenStore
-from tests.support.disk import SyncFailure
-from tests.support.simfiles import SimFiles
 
 NAMES = ("checkpoint.a", "checkpoint.b")
 

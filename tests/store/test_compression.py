@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fifoq.testing.simfiles import SimFiles
 from store import CorruptionError, DamageError, FormatError, Log, Reader, RecordBlock, open_log
 from store import compression as module
 from store.blocks import (
@@ -45,7 +46,6 @@ from store.compression import (
 from store.encoding import compressed, encode_block, encode_records
 from tests.store.conftest import PATH, OpenStore
 from tests.support.clock import ManualClock
-from tests.support.simfiles import SimFiles
 
 FAST = Compression(ZLIB, 1)
 ALIKE = [b'{"event":"page_view","user":%d}' % (n % 7) for n in range(200)]

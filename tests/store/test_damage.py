@@ -14,6 +14,7 @@ from itertools import islice
 
 import pytest
 
+from fifoq.testing.pending import SECTOR_BYTES
 from store import CorruptionError, Key, Log, open_log
 from tests.support.clock import ManualClock
 from tests.support.damage import (
@@ -34,7 +35,6 @@ from tests.support.damage import (
     whole_files,
 )
 from tests.support.figures import record
-from tests.support.pending import SECTOR_BYTES
 
 ENDINGS = pytest.mark.parametrize("ending", list(Ending), ids=lambda ending: ending.name.lower())
 

@@ -6,6 +6,7 @@ import errno
 
 import pytest
 
+from fifoq.testing.simfiles import SimFiles
 from store import AlreadyOpen, DamageError, DurabilityError, FormatError
 from store.checkpoint import CHECKPOINT_HEADER_BYTES
 from store.directory import Directory, access_error, sync_error, write_all
@@ -14,7 +15,6 @@ from store.frames import SegmentHeader
 from store.index import SegmentIndex
 from store.segment import index_name, segment_name
 from tests.support.faulty import Fault, FaultyFiles
-from tests.support.simfiles import SimFiles
 
 STORE_ID = bytes(range(16))
 HEADER = SegmentHeader(STORE_ID, 1, 0, 1, 0, 0, 0, 1)

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from fifoq.testing.simfiles import SimFiles
 from store import Log, LogOptions, open_log
 from store.blocks import (
     ACKED,
@@ -28,7 +29,6 @@ from store.repeats import joined
 from store.segment_state import SegmentState
 from store.state import QueueState, State
 from tests.support.clock import ManualClock
-from tests.support.simfiles import SimFiles
 
 
 @pytest.fixture

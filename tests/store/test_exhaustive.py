@@ -19,6 +19,10 @@ from zlib import crc32
 
 import pytest
 
+from fifoq.testing.crashes import after_process_crash, crash_points, image_after, power_images
+from fifoq.testing.image import Image
+from fifoq.testing.pending import ABSENT
+from fifoq.testing.simfiles import SimFiles
 from store import CorruptionError, Key, Log, LogOptions, checkpoints, open_log, upkeep
 from store.checkpoint import encode_checkpoint
 from store.draft import Draft
@@ -28,9 +32,7 @@ from store.segment import Frame, SegmentFile
 from store.state import QueueState, State
 from tests.support import figures
 from tests.support.clock import ManualClock
-from tests.support.crashes import after_process_crash, crash_points, image_after, power_images
 from tests.support.footprint import Memory, TracedFiles
-from tests.support.image import Image
 from tests.support.oracle import (
     Commit,
     Found,
@@ -41,8 +43,6 @@ from tests.support.oracle import (
     check_survivors,
     observe,
 )
-from tests.support.pending import ABSENT
-from tests.support.simfiles import SimFiles
 from tests.support.workloads import OPERATIONS, PATH, STARTS, World, Wrap, start_of
 from tests.support.wrapping import WrappedFiles
 

@@ -12,6 +12,9 @@ from random import Random
 
 import pytest
 
+from fifoq.testing.crashes import after_process_crash, crash_points, power_images
+from fifoq.testing.pending import SECTOR_BYTES
+from fifoq.testing.simfiles import SimFiles
 from store import (
     AccessError,
     DiskFull,
@@ -25,12 +28,9 @@ from store import (
 from store.blocks import ACKED, records_weight
 from store.checkpoint import CHECKPOINT_NAMES
 from tests.support.clock import ManualClock
-from tests.support.crashes import after_process_crash, crash_points, power_images
 from tests.support.faulty import Fault, FaultyFiles
 from tests.support.figures import record
 from tests.support.ledger import Change, Contents, Ledger, QueueContents, contents_of
-from tests.support.pending import SECTOR_BYTES
-from tests.support.simfiles import SimFiles
 
 PATH = "/store"
 CAPACITY = 24 << 10

@@ -13,6 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from fifoq.testing.crashes import (
+    after_process_crash,
+    crash_points,
+    image_after,
+    power_images,
+)
+from fifoq.testing.disk import SyncFailure
+from fifoq.testing.image import Image
+from fifoq.testing.pending import ABSENT, SECTOR_BYTES, Outcome, Pending
+from fifoq.testing.simfiles import SimFiles
 from store import (
     AccessError,
     AlreadyOpen,
@@ -37,17 +47,7 @@ from store.segment import index_name, segment_name
 from store.state import State
 from tests.store.conftest import PATH, SMALL, OpenStore
 from tests.support.clock import ManualClock
-from tests.support.crashes import (
-    after_process_crash,
-    crash_points,
-    image_after,
-    power_images,
-)
-from tests.support.disk import SyncFailure
 from tests.support.faulty import Fault, FaultyFiles
-from tests.support.image import Image
-from tests.support.pending import ABSENT, SECTOR_BYTES, Outcome, Pending
-from tests.support.simfiles import SimFiles
 
 FIRST_SECTOR = Outcome(1)
 """Of a longer write only that became durable; anything else is done."""

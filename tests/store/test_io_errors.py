@@ -19,6 +19,11 @@ from typing import Literal
 
 import pytest
 
+from fifoq.testing.crashes import after_process_crash, crash_points, image_after
+from fifoq.testing.disk import SyncFailure
+from fifoq.testing.image import Image
+from fifoq.testing.pending import ABSENT, done, random_outcome
+from fifoq.testing.simfiles import SimFiles
 from store import (
     AccessError,
     DiskFull,
@@ -32,14 +37,9 @@ from store import (
 )
 from store.blocks import ACKED, records_weight
 from tests.support.clock import ManualClock
-from tests.support.crashes import after_process_crash, crash_points, image_after
-from tests.support.disk import SyncFailure
 from tests.support.faulty import ERRORS, Fault, FaultyFiles
 from tests.support.figures import record
-from tests.support.image import Image
 from tests.support.ledger import Change, Contents, Ledger, contents_of
-from tests.support.pending import ABSENT, done, random_outcome
-from tests.support.simfiles import SimFiles
 
 PATH = "/data/store"
 OPTIONS = LogOptions(fill_bytes=512, reserve_bytes=512, checkpoint_bytes=4096)

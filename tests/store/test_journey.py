@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from fifoq.testing.simfiles import SimFiles
 from store import (
     AccessError,
     CorruptionError,
@@ -33,7 +34,6 @@ from store.journey import Journey
 from store.segment import segment_name
 from tests.store.conftest import PATH
 from tests.support.clock import WALL_START, ManualClock
-from tests.support.simfiles import SimFiles
 
 
 @pytest.fixture

@@ -8,6 +8,8 @@ from contextlib import suppress
 
 import pytest
 
+from fifoq.testing.disk import SyncFailure
+from fifoq.testing.simfiles import SimFiles
 from store import (
     AccessError,
     ConcurrentUse,
@@ -48,9 +50,7 @@ from store.keys import COUNTER_MAX, RESERVED_COUNTERS
 from store.segment import READ_BYTES, segment_name
 from tests.store.conftest import PATH, SMALL, OpenStore
 from tests.support.clock import NANOSECONDS, WALL_START, ManualClock
-from tests.support.disk import SyncFailure
 from tests.support.faulty import Fault, FaultyFiles
-from tests.support.simfiles import SimFiles
 
 SECRET = b"the payload itself"
 COLUMNS: dict[int, Column] = {

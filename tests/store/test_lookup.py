@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fifoq.testing.image import Image
+from fifoq.testing.simfiles import SimFiles
 from store import CorruptionError, LogOptions, open_log
 from store.blocks import ACKED, records_weight
 from store.cache import OPEN_SEGMENTS_MAX, SAVE_BYTES_MIN
@@ -40,8 +42,6 @@ from store.segment import (
 )
 from tests.support.clock import ManualClock
 from tests.support.faulty import Fault, FaultyFiles
-from tests.support.image import Image
-from tests.support.simfiles import SimFiles
 
 OPTIONS = LogOptions(fill_bytes=512, reserve_bytes=512, segment_bytes=65536)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fifoq.testing.simfiles import SimFiles
 from store import (
     AccessError,
     ConcurrentUse,
@@ -30,7 +31,6 @@ from store.keys import COUNTER_MAX, RESERVED_COUNTERS
 from store.segment import segment_name
 from tests.store.conftest import PATH, OpenStore
 from tests.support.clock import ManualClock
-from tests.support.simfiles import SimFiles
 
 SMALL_SEGMENTS = LogOptions(fill_bytes=0, reserve_bytes=512, segment_bytes=64 << 10)
 

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from fifoq.testing.crashes import after_process_crash, crash_points, power_images
+from fifoq.testing.disk import SyncFailure
+from fifoq.testing.image import Image
+from fifoq.testing.simfiles import SimFiles
 from store import (
     AccessError,
     AlreadyOpen,
@@ -23,10 +27,6 @@ from store.keys import RESERVED_COUNTERS
 from store.segment import index_name, segment_name
 from tests.store.conftest import PATH, SMALL, OpenStore
 from tests.support.clock import ManualClock
-from tests.support.crashes import after_process_crash, crash_points, power_images
-from tests.support.disk import SyncFailure
-from tests.support.image import Image
-from tests.support.simfiles import SimFiles
 
 TINY = LogOptions(fill_bytes=0, reserve_bytes=0)
 FILLER_BYTES = 6 << 10

@@ -8,6 +8,7 @@ from random import Random
 import msgspec
 import pytest
 
+from fifoq.testing.simfiles import SimFiles
 from store import Log, LogOptions, open_log, upkeep
 from store.blocks import ACKED, records_weight
 from store.draft import Draft
@@ -25,7 +26,6 @@ from store.packing import (
 )
 from store.ranges import RangeSet
 from tests.support.clock import ManualClock
-from tests.support.simfiles import SimFiles
 
 
 def every_second(count: int, base: int = 0) -> RangeSet:

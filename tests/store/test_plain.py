@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from fifoq.testing.simfiles import SimFiles
 from store import Log, LogOptions, open_log, plain
 from store.blocks import records_weight
 from store.errors import DiskFull, ItemTooLarge, StaleDraft
@@ -14,7 +15,6 @@ from store.plain import PlainPut, prepare
 from store.ranges import RangeSet
 from tests.store.conftest import PATH
 from tests.support.clock import ManualClock
-from tests.support.simfiles import SimFiles
 
 OPTIONS = LogOptions(
     segment_bytes=64 << 10, checkpoint_bytes=16 << 10, fill_bytes=4096, reserve_bytes=4096

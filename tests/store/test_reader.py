@@ -9,6 +9,7 @@ from itertools import islice
 
 import pytest
 
+from fifoq.testing.simfiles import SimFiles
 from store import (
     AccessError,
     CorruptionError,
@@ -28,7 +29,6 @@ from store.segment import segment_name
 from tests.store.conftest import PATH, SMALL, OpenStore
 from tests.support.clock import ManualClock
 from tests.support.faulty import Fault, FaultyFiles
-from tests.support.simfiles import SimFiles
 
 
 def payloads(reader: Reader, queue: str = "orders", first: int = 1) -> list[bytes]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from fifoq.testing.simfiles import SimFiles
 from store import CorruptionError, FormatError, Log, open_log
 from store.checksum import CRC32C, check_function, segment_seed
 from store.encoding import encode_records
@@ -15,7 +16,6 @@ from store.genesis import Genesis, encode_genesis
 from store.segment import segment_name
 from tests.store.conftest import PATH, OpenStore
 from tests.support.clock import ManualClock
-from tests.support.simfiles import SimFiles
 
 A, B = f"{PATH}/checkpoint.a", f"{PATH}/checkpoint.b"
 

@@ -15,6 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fifoq.testing.image import Image
+from fifoq.testing.simfiles import SimFiles
 from store import LogOptions, open_log
 from store.blocks import ACKED, records_weight
 from store.checkpoint import Checkpoint, UnloggedEntry, decode_checkpoint, encode_checkpoint
@@ -39,8 +41,6 @@ from store.segment import Frame
 from store.segment_state import SegmentState
 from store.state import QueueState, State
 from tests.support.clock import ManualClock
-from tests.support.image import Image
-from tests.support.simfiles import SimFiles
 
 CHECK = check_function(CRC32C)
 SEED = segment_seed(CHECK, bytes(16), 1)

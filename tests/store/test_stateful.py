@@ -26,6 +26,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from fifoq.testing.crashes import image_after
+from fifoq.testing.disk import SyncFailure
+from fifoq.testing.pending import random_outcome
+from fifoq.testing.simfiles import SimFiles
 from store import (
     AccessError,
     CorruptionError,
@@ -39,11 +43,7 @@ from store.files import Handle
 from store.segment import index_name
 from store.state import State
 from tests.support import figures
-from tests.support.crashes import image_after
-from tests.support.disk import SyncFailure
 from tests.support.oracle import check_names, observe
-from tests.support.pending import random_outcome
-from tests.support.simfiles import SimFiles
 from tests.support.workloads import PATH, World
 
 SHARDS = 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fifoq.testing.simfiles import SimFiles
 from store import Log
 from store.blocks import records_weight
 from store.checksum import CRC32C, check_function, segment_seed
@@ -13,7 +14,6 @@ from store.genesis import Genesis, encode_genesis
 from store.segment import segment_name
 from store.survey import Survey, survey
 from tests.store.conftest import PATH
-from tests.support.simfiles import SimFiles
 
 SEGMENT = f"{PATH}/{segment_name(1)}"
 

@@ -6,13 +6,13 @@ import errno
 
 import pytest
 
+from fifoq.testing.simfiles import SimFiles
 from store import AccessError, DiskFull, DurabilityError, LogOptions
 from store.directory import Directory
 from store.files import Files, Handle
 from store.frames import SEGMENT_HEADER_BYTES, SegmentHeader
 from store.tail import Tail
 from tests.support.faulty import Fault, FaultyFiles
-from tests.support.simfiles import SimFiles
 
 FILL, RESERVE = 1024, 512
 FRAME = b"f" * 200

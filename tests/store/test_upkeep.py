@@ -9,13 +9,13 @@ from contextlib import suppress
 
 import pytest
 
+from fifoq.testing.simfiles import SimFiles
 from store import AccessError, DiskFull, Key, Log, LogOptions, Retention, Status, open_log
 from store.blocks import ACKED, records_weight
 from store.options import SEGMENT_BYTES_MIN
 from store.segment import index_name, segment_name
 from tests.store.conftest import PATH, SMALL, OpenStore
 from tests.support.clock import NANOSECONDS, WALL_START, ManualClock
-from tests.support.simfiles import SimFiles
 
 RECORD = b"r" * 1000
 CHECKPOINTS = ("checkpoint.a", "checkpoint.b")

@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+from fifoq.testing.image import Image
+from fifoq.testing.pending import SECTOR_BYTES
+from fifoq.testing.simfiles import SimFiles
 from store import CorruptionError, Key, Log, LogOptions, open_log
 from store.blocks import ACKED, BLOCK_HEADER_BYTES, block_headers, records_weight
 from store.checkpoint import CHECKPOINT_HEADER_BYTES
@@ -19,9 +22,6 @@ from store.genesis import decode_genesis
 from store.index import INDEX_HEADER_BYTES
 from store.segment import SegmentFile, segment_name
 from tests.support.clock import ManualClock
-from tests.support.image import Image
-from tests.support.pending import SECTOR_BYTES
-from tests.support.simfiles import SimFiles
 
 PATH = "/store"
 OPTIONS = LogOptions(fill_bytes=512, reserve_bytes=512)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal, TypeVar
 
+from fifoq.testing.disk import SyncFailure
+from fifoq.testing.simfiles import SimFiles
 from store.files import Files, Handle
-from tests.support.disk import SyncFailure
-from tests.support.simfiles import SimFiles
 from tests.support.wrapping import WrappedFiles
 
 T = TypeVar("T")

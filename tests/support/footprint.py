@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from typing import Generic, TypeVar
 
+from fifoq.testing.disk import Disk
+from fifoq.testing.image import Image
+from fifoq.testing.simfiles import SimFiles
 from store.files import Handle
-from tests.support.disk import Disk
-from tests.support.image import Image
-from tests.support.simfiles import SimFiles
 
 T = TypeVar("T")
 

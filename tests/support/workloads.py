@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from fifoq.testing.image import Image
+from fifoq.testing.simfiles import SimFiles
 from store import Log, LogOptions, open_log
 from store.blocks import ACKED, RECORD_WEIGHT
 from store.files import Files
 from tests.support.clock import ManualClock
-from tests.support.image import Image
 from tests.support.oracle import Commit, Found, Model, Record, check_survivors, observe
-from tests.support.simfiles import SimFiles
 
 PATH = "/store"
 BIG_BYTES = 1200

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from fifoq.testing.crashes import after_process_crash, crash_points, image_after, power_images
+from fifoq.testing.image import Image
+from fifoq.testing.pending import ABSENT, Fill, Link, Outcome, Truncate, Unlink, Write, done
+from fifoq.testing.simfiles import SimFiles
 from store.files import Handle
-from tests.support.crashes import after_process_crash, crash_points, image_after, power_images
-from tests.support.image import Image
-from tests.support.pending import ABSENT, Fill, Link, Outcome, Truncate, Unlink, Write, done
-from tests.support.simfiles import SimFiles
 
 NOISE = SimFiles().disk.scraps.read
 

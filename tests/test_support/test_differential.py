@@ -18,11 +18,11 @@ from random import Random
 
 import pytest
 
+from fifoq.testing.image import Kind
+from fifoq.testing.simfiles import OFFSET_MAX, SimFiles
 from store.files import Files, Handle
 from store.osfiles import OsFiles
 from tests.support.figures import record
-from tests.support.image import Kind
-from tests.support.simfiles import OFFSET_MAX, SimFiles
 
 SEQUENCES = 3_000
 CALLS_MIN, CALLS_MAX = 12, 25

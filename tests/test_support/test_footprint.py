@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
+from fifoq.testing.image import Image
 from store import checkpoints
 from tests.store import test_exhaustive as exhaustive
 from tests.support.footprint import RUNS_MAX, Memory, TracedFiles
-from tests.support.image import Image
 
 FIRST = b"head" + bytes(60) + b"tail"
 

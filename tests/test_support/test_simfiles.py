@@ -6,10 +6,10 @@ import errno
 
 import pytest
 
+from fifoq.testing.disk import SyncFailure
+from fifoq.testing.image import Image
+from fifoq.testing.simfiles import SimFiles
 from store.files import Files, Handle
-from tests.support.disk import SyncFailure
-from tests.support.image import Image
-from tests.support.simfiles import SimFiles
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pytest
 
-from tests.support.virtual import Stuck, VirtualTimeLoop, settle
+from actors.testing import Stuck, VirtualTimeLoop, settle
 
 T = TypeVar("T")
 DAYS_30 = 30 * 24 * 3600.0

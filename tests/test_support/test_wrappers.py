@@ -8,12 +8,12 @@ from typing import Literal
 
 import pytest
 
+from fifoq.testing.disk import SyncFailure
+from fifoq.testing.simfiles import SimFiles
 from store.files import Files, Handle
 from store.osfiles import OsFiles
-from tests.support.disk import SyncFailure
 from tests.support.faulty import ERRORS, Fault, FaultyFiles
 from tests.support.recording import Call, RecordingFiles
-from tests.support.simfiles import SimFiles
 
 
 def use_everything(files: Files, base: str) -> list[object]:

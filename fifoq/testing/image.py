@@ -7,7 +7,7 @@ from enum import Enum
 from hashlib import blake2b
 from typing import NamedTuple
 
-from tests.support.pending import Plan, Scraps
+from fifoq.testing.pending import Plan, Scraps
 
 
 class Kind(Enum):

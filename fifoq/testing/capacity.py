@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.pending import SECTOR_BYTES
+from fifoq.testing.pending import SECTOR_BYTES
 
 
 class Capacity:

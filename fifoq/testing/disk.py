@@ -16,8 +16,8 @@ from collections.abc import Callable
 from enum import Enum
 from random import Random
 
-from tests.support.image import ROOT_PLACE, Image, Kind, Place
-from tests.support.pending import (
+from fifoq.testing.image import ROOT_PLACE, Image, Kind, Place
+from fifoq.testing.pending import (
     EntryOp,
     Link,
     Pending,
