@@ -20,8 +20,9 @@ from actors.life import State
 from actors.mailbox import BatchOptions, Intake, Mailbox, MailboxOptions, Overflow
 from actors.ref import Ref
 from actors.stats import ActorStats, SystemStats
-from actors.supervision import Strategy, Supervision
+from actors.supervision import Scope, Strategy, Supervision
 from actors.system import ActorSystem
+from actors.watch import Terminated
 
 __all__ = [
     "Actor",
@@ -45,9 +46,11 @@ __all__ = [
     "Overflow",
     "Ref",
     "Reply",
+    "Scope",
     "State",
     "Strategy",
     "Supervision",
     "SystemStats",
     "SystemStopped",
+    "Terminated",
 ]

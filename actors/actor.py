@@ -6,18 +6,20 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
 
 from actors.batch import Reply
 from actors.mailbox import Mailbox, MailboxOptions
 from actors.supervision import Supervision
 from actors.timers import first_delay
+from actors.watch import Terminated
 
 if TYPE_CHECKING:
     from actors.cell import Cell
     from actors.ref import Ref
 
 M = TypeVar("M")
+M_contra = TypeVar("M_contra", contravariant=True)
 N = TypeVar("N")
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -39,6 +41,12 @@ class Actor(Generic[M]):
     async def on_start(self, ctx: Context[M]) -> None:
         """Runs before the first message, also after each restart."""
 
+    async def on_restart(self, error: Exception, ctx: Context[M]) -> None:
+        """Runs before `on_start` in an object that takes the place of another.
+
+        `error` ended that one: its own, or that of the sibling that was restarted with it.
+        """
+
     async def on_stop(self, ctx: Context[M]) -> None:
         """Runs once for every object whose `on_start` returned: at stop and before a restart.
 
@@ -46,17 +54,17 @@ class Actor(Generic[M]):
         """
 
 
-class Context(Generic[M]):
+class Context(Generic[M_contra]):
     """What a handler may do. Its methods never wait."""
 
     __slots__ = ("_cell", "_reply")
 
-    def __init__(self, cell: Cell[M], reply: Reply) -> None:
+    def __init__(self, cell: Cell[M_contra], reply: Reply) -> None:
         self._cell = cell
         self._reply = reply
 
     @property
-    def self_ref(self) -> Ref[M]:
+    def self_ref(self) -> Ref[M_contra]:
         """The actor's own address."""
         return self._cell.ref
 
@@ -72,7 +80,7 @@ class Context(Generic[M]):
 
         If the actor restarts or stops before, the asker gets the failure or `ActorStopped`.
         """
-        self._cell.defer(self._reply)
+        self._cell.promises.add(self._reply)
         return self._reply
 
     @property
@@ -94,7 +102,7 @@ class Context(Generic[M]):
 
         Raises ActorStopped if that actor takes no more messages, or none of that name is alive.
         """
-        (self._cell.ref_of(ref) if isinstance(ref, str) else ref).tell_exempt(message)
+        (self._cell.tree.ref_of(ref) if isinstance(ref, str) else ref).tell_exempt(message)
 
     @overload
     def schedule(
@@ -147,7 +155,9 @@ class Context(Generic[M]):
         seconds = first_delay(delay, deliver_at, every)
 
         def tell() -> None:
-            (self._cell.ref_of(to) if isinstance(to, str) else to or self_ref).tell_exempt(message)
+            (self._cell.tree.ref_of(to) if isinstance(to, str) else to or self_ref).tell_exempt(
+                message
+            )
 
         self_ref = self._cell.ref
         self._cell.timers().set(name, seconds, every, tell)
@@ -178,6 +188,27 @@ class Context(Generic[M]):
             supervision=supervision,
             durable=durable,
         )
+
+    def watch(self: Context[Terminated], ref: Ref[Never]) -> None:
+        """Be told a `Terminated` when that actor has ended; at once if it has.
+
+        For actors whose messages include `Terminated`: a type checker says so. It needs no room in
+        the mailbox. Whoever watches twice is told once. A restart ends the watches: the new object
+        watches anew, in its `on_start`.
+        """
+        self._cell.tree.watches.tell(self._cell, ref.cell)
+
+    def unwatch(self, ref: Ref[Never]) -> None:
+        """Watch that actor no more; a `Terminated` in the mailbox is still handled."""
+        self._cell.tree.watches.remove(self._cell, ref.cell)
+
+    @overload
+    def find(self, name: str) -> Ref[Never] | None: ...
+    @overload
+    def find(self, name: str, kind: type[Actor[N]]) -> Ref[N] | None: ...
+    def find(self, name: str, kind: type[Actor[N]] | None = None) -> Ref[N] | Ref[Never] | None:
+        """The living actor of this name, as `ActorSystem.find` says."""
+        return self._cell.tree.find(name, kind)
 
     def stop(self) -> None:
         """Take no more messages, handle those that wait, then stop."""

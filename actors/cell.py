@@ -8,22 +8,26 @@ every message has an outcome when it ends.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from anyio import CancelScope, move_on_after
+from anyio import CancelScope
 
+from actors import logs
 from actors.actor import Actor, Context
 from actors.batch import Reply
-from actors.errors import ActorStopped, NoReply
+from actors.deadline import Deadline
+from actors.errors import ActorStopped
+from actors.group import Round
 from actors.handling import Feeding, Handling, InBatches, OneByOne
+from actors.hooks import run_on_stop
 from actors.life import TABLE, Event, State
 from actors.mailbox import Mailbox, MailboxOptions
 from actors.memory import MemoryMailbox
+from actors.promises import Promises
 from actors.ref import STOP_SECONDS, Ref
-from actors.stats import ActorStats
+from actors.stats import ActorStats, snapshot
 from actors.supervision import Restarts, Supervision
 from actors.timers import Timers
 
@@ -33,12 +37,8 @@ if TYPE_CHECKING:
 M = TypeVar("M")
 N = TypeVar("N")
 
-ON_STOP_SECONDS = 5.0
-"""How long `on_stop` may take, also after the deadline of a stop."""
 CHILD_STOP_SECONDS = 5.0
 """How long children may handle what waits when their parent restarts."""
-
-logger = logging.getLogger("actors")
 
 
 class Cell(Generic[M]):
@@ -61,10 +61,12 @@ class Cell(Generic[M]):
         self.batches: dict[str, int] = {}
         self.task: asyncio.Task[object] | None = None
         self._loop = asyncio.get_running_loop()
-        self._tree = tree
+        self.tree = tree
         self._factory = factory
         self._supervision = supervision
         self._restarts = Restarts(supervision, tree.random)
+        # The group restart that this cell is to take part in, until it has started again.
+        self.round: Round | None = None
         actor = factory()
         self._adopt(actor)
         self.mailbox: Mailbox = (
@@ -86,11 +88,10 @@ class Cell(Generic[M]):
         self.started: asyncio.Future[None] | None = None
         self.ended = asyncio.Event()
         self._scope = CancelScope()
-        self._deferred: set[asyncio.Future[object]] = set()
-        self._deadline: float | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self.promises = Promises(name)
+        self._deadline = Deadline(self._loop, self.kill)
         self._killed = self._closing_down = False
-        self._cause: Exception | None = None
+        self.cause: Exception | None = None
 
     # Life
 
@@ -127,6 +128,7 @@ class Cell(Generic[M]):
         if on_batch is None and type(actor).receive is Actor.receive:
             raise TypeError(f"{type(actor).__name__} has neither receive nor on_batch")
         self._actor: Actor[M] | None = actor
+        self.kind = type(actor)
         self._began = False
         self.receive: Callable[[Any, Context[M]], Awaitable[None]] = actor.receive
         self.on_batch: Callable[[Any, Context[M]], Awaitable[None]] | None = on_batch
@@ -139,17 +141,24 @@ class Cell(Generic[M]):
             await self._handling.start(self._actor)
             self._began = True
             self._shift(Event.STARTED)
+            self._leave_round()
+        self.cause = None
         if self.started is not None and not self.started.done():
             self.started.set_result(None)
 
     async def _recover(self, failure: Exception) -> bool:
         """Do what the supervision says about a failure; True if life goes on."""
-        self._cause = failure
+        self.cause = failure
         if self.started is not None and not self.started.done():
             self.started.set_exception(failure)
             return False
+        self._leave_round()
+        if self.round is not None:
+            self.cause = self.round.error
+            logs.taken_along(self.name, self.round.leader.name)
+            return await self._restart(self.round.error, 0)
         strategy = self._supervision.strategy_for(failure)
-        logger.error("actor %r failed: %s", self.name, strategy, exc_info=failure)
+        logs.failed(self.name, strategy, failure)
         if strategy == "resume" and self._began:
             return True
         if strategy in ("restart", "resume"):
@@ -157,7 +166,7 @@ class Cell(Generic[M]):
             if delay is not None:
                 return await self._restart(failure, delay)
             failure.add_note(f"actor {self.name!r} failed too often to be restarted once more")
-            strategy = "escalate"
+            strategy = self._supervision.exhausted
         if strategy == "escalate":
             self._escalate(failure)
         return False
@@ -165,17 +174,37 @@ class Cell(Generic[M]):
     async def _restart(self, failure: Exception, delay: float) -> bool:
         self._shift(Event.FAILED)
         self.restarts += 1
-        self._fail_deferred(failure)
+        self.promises.fail(failure)
+        self.tree.watches.forget(self)
         with CancelScope() as self._scope:
+            round_ = self.round or await self.tree.lead(self, self._supervision.scope, failure)
+            await round_.wait_to_stop(self)
             await self._stop_children(self._loop.time() + CHILD_STOP_SECONDS)
             await self._run_on_stop()
-            await asyncio.sleep(delay)
-        self._actor = self._cause = self.interruption = None
+            await round_.wait_to_start(self, delay)
+        self._actor = None
+        joining = self.round is not None and not self.round.has_stopped(self)
+        self.interruption = failure if joining else None
         return True
+
+    def take_along(self, round_: Round) -> None:
+        """Restart with a sibling, as soon as no message is being handled."""
+        self.round = round_
+        self._restarts.note(self._loop.time())
+        self.interrupt(round_.error)
+
+    def cut_short(self) -> None:
+        """Cancel what the cell is doing, but for the hooks of its stop; its life goes on."""
+        self._scope.cancel()
+
+    def _leave_round(self) -> None:
+        if self.round is not None and self.round.has_stopped(self):
+            self.round.leave(self)
+            self.round = None
 
     def _escalate(self, failure: Exception) -> None:
         if self.parent is None:
-            self._tree.fail(failure)
+            self.tree.fail(failure)
         else:
             self.parent.interrupt(failure)
 
@@ -189,32 +218,6 @@ class Cell(Generic[M]):
         """Whether a `CancelledError` in the cell's task is meant for the cell."""
         assert self.task is not None
         return self.task.cancelling() > 0
-
-    # Replies
-
-    def defer(self, reply: Reply) -> None:
-        """Remember the askers until they have their answer."""
-        for future in reply.futures:
-            self._deferred.add(future)
-            future.add_done_callback(self._deferred.discard)
-
-    def demand(self, reply: Reply) -> None:
-        """The handler has returned: whoever has no answer, and no promise of one, hears so."""
-        for future in reply.futures:
-            if not future.done() and future not in self._deferred:
-                future.set_exception(NoReply(self.name))
-
-    def _fail_deferred(self, error: Exception) -> None:
-        Reply(tuple(self._deferred)).fail(error)
-
-    # Others
-
-    def ref_of(self, name: str) -> Ref[Any]:
-        """The ref of a living actor of the system."""
-        cell = self._tree.cells.get(name)
-        if cell is None:
-            raise ActorStopped(name)
-        return cell.ref
 
     def timers(self) -> Timers:
         """What the actor tells later, in memory."""
@@ -236,7 +239,7 @@ class Cell(Generic[M]):
         """Make a child; it starts in its own time."""
         if self._closing_down:
             raise ActorStopped(self.name)
-        return self._tree.make(self, factory, name, mailbox, supervision, durable=durable).ref
+        return self.tree.make(self, factory, name, mailbox, supervision, durable=durable).ref
 
     async def _stop_children(self, deadline: float) -> None:
         # The youngest first: an older one may still be told something by it.
@@ -260,15 +263,7 @@ class Cell(Generic[M]):
         if self.state is State.STOPPED:
             return
         self._refuse()
-        if deadline is None or (self._deadline is not None and self._deadline <= deadline):
-            return
-        self._deadline = deadline
-        if self._timer is not None:
-            self._timer.cancel()
-        if deadline <= self._loop.time():
-            self.kill()
-        else:
-            self._timer = self._loop.call_at(deadline, self.kill)
+        self._deadline.bring_forward(deadline)
 
     def kill(self) -> None:
         """Give all that waits its outcome and cancel what the cell is doing."""
@@ -288,7 +283,7 @@ class Cell(Generic[M]):
 
     def _stopped(self) -> ActorStopped:
         error = ActorStopped(self.name)
-        error.__cause__ = self._cause
+        error.__cause__ = self.cause
         return error
 
     async def _close_down(self) -> None:
@@ -297,52 +292,37 @@ class Cell(Generic[M]):
         self._discard()
         now = self._loop.time()
         with CancelScope(shield=True):
-            await self._stop_children(now if self._killed else self._deadline or now + STOP_SECONDS)
+            await self._stop_children(
+                now if self._killed else self._deadline.time or now + STOP_SECONDS
+            )
             await self._run_on_stop()
 
     async def _run_on_stop(self) -> None:
-        if not self._began or self._actor is None:
-            return
-        self._began = False
-        try:
-            with move_on_after(ON_STOP_SECONDS, shield=True) as scope:
-                await self._handling.stop(self._actor)
-            if scope.cancelled_caught:
-                logger.error("actor %r: on_stop took over %s s", self.name, ON_STOP_SECONDS)
-        except Exception:
-            logger.exception("actor %r: on_stop failed", self.name)
+        actor, began, self._began = self._actor, self._began, False
+        if began and actor is not None:
+            await run_on_stop(self._handling.stop(actor), self.name)
 
     def end(self) -> None:
         """Nothing runs any more. Also for a cell whose task was cancelled before it ran."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._deadline.cancel()
         if self._timers is not None:
             self._timers.drop_all()
         self._refuse()
         self._discard()
-        self._fail_deferred(self._stopped())
+        self.promises.fail(self._stopped())
         self._shift(Event.ENDED)
-        if self.undelivered:
-            count = self.undelivered
-            logger.warning("actor %r stopped; %d told messages were not handled", self.name, count)
-        self._tree.forget(self)
+        if self.round is not None:
+            self.round.leave(self)
+        logs.ended(self.name, self.undelivered)
+        self.tree.forget(self)
         if self.started is not None and not self.started.done():
             self.started.set_exception(self._stopped())
         self.ended.set()
+        self.tree.watches.ended(self)
 
     def _shift(self, event: Event) -> None:
         self.state = TABLE[self.state, event]
 
     def stats(self) -> ActorStats:
         """A snapshot."""
-        return ActorStats(
-            name=self.name,
-            state=self.state,
-            depth=len(self._handling),
-            handled=self.handled,
-            failed=self.failed,
-            restarts=self.restarts,
-            dropped=self.mailbox.dropped if isinstance(self.mailbox, MemoryMailbox) else 0,
-            undelivered=self.undelivered,
-            batches=dict(self.batches),
-        )
+        return snapshot(self, len(self._handling))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast, runtim
 from actors.actor import Actor, Context
 from actors.batch import Asked, Batch, Reply
 from actors.errors import ActorStopped, HandlerCancelled
+from actors.hooks import run_on_start
 from actors.mailbox import Failing, Mailbox
 from actors.memory import MemoryMailbox
 
@@ -32,7 +33,7 @@ class Handling(Protocol):
     """Feeds one actor."""
 
     async def start(self, actor: Actor[Any]) -> None:
-        """Make a new actor object ready, and run its `on_start`."""
+        """Make a new actor object ready, and run its first hooks (`hooks.run_on_start`)."""
         ...
 
     async def stop(self, actor: Actor[Any]) -> None:
@@ -70,7 +71,7 @@ class _Hooks:
         self._cell = cell
 
     async def start(self, actor: Actor[Any]) -> None:
-        await actor.on_start(self._cell.told)
+        await run_on_start(actor, self._cell.told, self._cell.cause)
 
     async def stop(self, actor: Actor[Any]) -> None:
         await actor.on_stop(self._cell.told)
@@ -122,7 +123,7 @@ class OneByOne(_Hooks):
     async def _answer(self, letter: Asked) -> None:
         reply = Reply((letter.future,))
         await self._cell.receive(letter.message, Context(self._cell, reply))
-        self._cell.demand(reply)
+        self._cell.promises.demand(reply)
 
     def discard(self, error: BaseException) -> int:
         return self._feed.discard(error)
@@ -170,7 +171,7 @@ class InBatches(_Hooks):
             await cell.on_batch(batch, Context(cell, reply))
         except BaseException as error:
             _fails(cell, batch, error)
-        cell.demand(reply)
+        cell.promises.demand(reply)
         cell.handled += _count_of(batch)
 
     def discard(self, error: BaseException) -> int:

@@ -32,17 +32,22 @@ class Ref(Generic[M_contra]):
     threads.
     """
 
-    __slots__ = ("_cell", "_mailbox")
+    __slots__ = ("_mailbox", "cell")
 
     def __init__(self, cell: Cell[M_contra]) -> None:
         mailbox = cell.mailbox
-        self._cell = cell
+        self.cell = cell
         self._mailbox: Intake = mailbox if isinstance(mailbox, Intake) else _NoIntake(cell.name)
 
     @property
     def name(self) -> str:
         """The actor's name: unique among the living actors of its system."""
-        return self._cell.name
+        return self.cell.name
+
+    @property
+    def generation(self) -> int:
+        """How often the actor was restarted: another number, another object with fresh state."""
+        return self.cell.restarts
 
     def tell(self, message: M_contra) -> Coroutine[object, None, None]:
         """Send a message: once awaited, it is in the mailbox. Waits only while there is no room.
@@ -102,11 +107,15 @@ class Ref(Generic[M_contra]):
         once if it had; called by the actor itself it returns 0 and the stop goes on by itself.
         A shorter timeout may follow a longer one. Cancelling the wait does not end the stop.
         """
-        return await self._cell.stop(timeout)
+        return await self.cell.stop(timeout)
+
+    async def wait_until_stopped(self) -> None:
+        """Wait until the actor has ended, for whatever reason."""
+        await self.cell.ended.wait()
 
     def stats(self) -> ActorStats:
         """What the actor did so far."""
-        return self._cell.stats()
+        return self.cell.stats()
 
     def __repr__(self) -> str:
         stats = self.stats()

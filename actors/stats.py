@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from actors.life import State
+
+if TYPE_CHECKING:
+    from actors.cell import Cell
 
 
 class ActorStats(Struct, frozen=True, kw_only=True):
@@ -38,3 +42,18 @@ class SystemStats(Struct, frozen=True, kw_only=True):
     restarts: int
     dropped: int
     undelivered: int
+
+
+def snapshot(cell: Cell[Any], depth: int) -> ActorStats:
+    """What one actor did so far."""
+    return ActorStats(
+        name=cell.name,
+        state=cell.state,
+        depth=depth,
+        handled=cell.handled,
+        failed=cell.failed,
+        restarts=cell.restarts,
+        dropped=getattr(cell.mailbox, "dropped", 0),
+        undelivered=cell.undelivered,
+        batches=dict(cell.batches),
+    )

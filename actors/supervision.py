@@ -12,6 +12,8 @@ from msgspec import Struct
 
 Strategy = Literal["restart", "resume", "stop", "escalate"]
 STRATEGIES: tuple[Strategy, ...] = ("restart", "resume", "stop", "escalate")
+Scope = Literal["one-for-one", "one-for-all", "rest-for-one"]
+SCOPES: tuple[Scope, ...] = ("one-for-one", "one-for-all", "rest-for-one")
 
 
 class Supervision(Struct, frozen=True, kw_only=True):
@@ -20,7 +22,12 @@ class Supervision(Struct, frozen=True, kw_only=True):
     `restart` makes a new actor object that goes on with the same mailbox and ref; `resume` goes on
     with the old one; `stop` stops the actor; `escalate` stops it and fails its parent, or the
     system if it has none. `by_error` says it for single types (the nearest base counts),
-    `strategy` for all others. More than `max_restarts` within `within_seconds` escalate.
+    `strategy` for all others. More than `max_restarts` within `within_seconds` escalate, or stop
+    the actor if `exhausted` says so.
+
+    `scope` says who is restarted with an actor that is: nobody else, all its siblings, or those
+    that were spawned after it. Siblings are the children of one parent, and at the top those of
+    the system. For each of them that counts as a restart of its own.
 
     A restart waits `backoff_seconds`, twice as long after each further restart of that period, up
     to `backoff_seconds_max`; `jitter` takes off up to that share by chance, so that actors that
@@ -28,17 +35,23 @@ class Supervision(Struct, frozen=True, kw_only=True):
     """
 
     strategy: Strategy = "restart"
+    scope: Scope = "one-for-one"
     by_error: Mapping[type[Exception], Strategy] = MappingProxyType({})
     max_restarts: int = 3
     within_seconds: float = 60.0
     backoff_seconds: float = 0.1
     backoff_seconds_max: float = 10.0
     jitter: float = 0.1
+    exhausted: Literal["escalate", "stop"] = "escalate"
 
     def __post_init__(self) -> None:
         for strategy in (self.strategy, *self.by_error.values()):
             if strategy not in STRATEGIES:
                 raise ValueError(f"strategy is {strategy!r}: it must be one of {STRATEGIES}")
+        if self.scope not in SCOPES:
+            raise ValueError(f"scope is {self.scope!r}: it must be one of {SCOPES}")
+        if self.exhausted not in ("escalate", "stop"):
+            raise ValueError(f"exhausted is {self.exhausted!r}: it must be 'escalate' or 'stop'")
         if self.max_restarts < 0:
             raise ValueError(f"max_restarts is {self.max_restarts}: it must be 0 or more")
         if self.within_seconds <= 0:
@@ -75,11 +88,19 @@ class Restarts:
     def next_delay(self, now: float) -> float | None:
         """Seconds to wait before a restart that is due now; None if it would be one too many."""
         rules = self._supervision
-        while self._times and self._times[0] <= now - rules.within_seconds:
-            self._times.popleft()
+        self._forget_before(now - rules.within_seconds)
         if len(self._times) >= rules.max_restarts:
             return None
         # The exponent is bounded: a float overflows where the longest delay was reached long ago.
         delay = rules.backoff_seconds * 2.0 ** min(len(self._times), 64)
-        self._times.append(now)
+        self.note(now)
         return min(delay, rules.backoff_seconds_max) * (1 - rules.jitter * self._random.random())
+
+    def note(self, now: float) -> None:
+        """Count a restart, also one that a sibling caused."""
+        self._forget_before(now - self._supervision.within_seconds)
+        self._times.append(now)
+
+    def _forget_before(self, time: float) -> None:
+        while self._times and self._times[0] <= time:
+            self._times.popleft()

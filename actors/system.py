@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Never, TypeVar, overload
 
 from anyio import CancelScope, create_task_group
 
@@ -167,6 +167,18 @@ class ActorSystem:
             await cell.ended.wait()
             raise
         return cell.ref
+
+    @overload
+    def find(self, name: str) -> Ref[Never] | None: ...
+    @overload
+    def find(self, name: str, kind: type[Actor[M]]) -> Ref[M] | None: ...
+    def find(self, name: str, kind: type[Actor[M]] | None = None) -> Ref[M] | Ref[Never] | None:
+        """The living actor of this name, or None. A child's name begins with its parent's.
+
+        With its class the ref is typed by the messages of that class; TypeError if the actor is of
+        another one. Without, the ref can be watched and stopped, and told nothing.
+        """
+        return self._tree.find(name, kind)
 
     def stats(self) -> SystemStats:
         """What the living actors do, and the sums over all."""

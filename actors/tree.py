@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Never, NoReturn, TypeVar, cast
 
 from anyio.abc import TaskGroup
 
 from actors.actor import Actor
 from actors.cell import Cell
-from actors.errors import NameTaken
+from actors.errors import ActorStopped, NameTaken
+from actors.group import Round, Rounds
 from actors.mailbox import Mailbox, MailboxOptions
+from actors.ref import Ref
 from actors.stats import SystemStats
-from actors.supervision import DURABLE, Supervision
+from actors.supervision import DURABLE, Scope, Supervision
+from actors.watch import Watches
 
 M = TypeVar("M")
 
@@ -30,11 +33,13 @@ class Tree:
         self.fail = fail
         self.cells: dict[str, Cell[Any]] = {}
         self.past: Counter[str] = Counter()
+        self.watches = Watches()
         self.group: TaskGroup | None = None
         self.durable_mailbox: Callable[[str | None, MailboxOptions | Mailbox | None], Mailbox] = (
             _nowhere_to_last
         )
         """Makes the mailbox of a durable actor, for a system that has a place for it."""
+        self._rounds = Rounds()
         self._numbers: Counter[str] = Counter()
 
     def make(
@@ -85,11 +90,38 @@ class Tree:
             if name not in self.cells:
                 return name
 
+    def find(self, name: str, kind: type[Actor[M]] | None) -> Ref[M] | Ref[Never] | None:
+        """See `ActorSystem.find`."""
+        cell = self.cells.get(name)
+        if cell is None:
+            return None
+        if kind is not None and not issubclass(cell.kind, kind):
+            raise TypeError(f"actor {name!r} is a {cell.kind.__name__}, not a {kind.__name__}")
+        return cast("Ref[M]", cell.ref)
+
+    def ref_of(self, name: str) -> Ref[Any]:
+        """The ref of a living actor; ActorStopped if there is none of that name."""
+        cell = self.cells.get(name)
+        if cell is None:
+            raise ActorStopped(name)
+        return cell.ref
+
+    def siblings(self, cell: Cell[Any]) -> Sequence[Cell[Any]]:
+        """The children of the cell's parent, the cell included, in the order of spawning."""
+        if cell.parent is not None:
+            return cell.parent.children
+        return [other for other in self.cells.values() if other.parent is None]
+
+    async def lead(self, cell: Cell[Any], scope: Scope, error: Exception) -> Round:
+        """The restart that a failed cell leads, or one that takes it along."""
+        return await self._rounds.lead(scope, cell, partial(self.siblings, cell), error)
+
     def forget(self, cell: Cell[Any]) -> None:
         """An actor has ended: its name is free, its counts stay in the sums."""
         del self.cells[cell.name]
         if cell.parent is not None:
             cell.parent.children.remove(cell)
+        self._rounds.forget(cell)
         stats = cell.stats()
         self.past.update({name: getattr(stats, name) for name in _SUMS})
 

@@ -40,9 +40,9 @@ async def test_the_base_class_handles_nothing(system: ActorSystem) -> None:
     with pytest.raises(TypeError, match="Actor has neither receive nor on_batch"):
         await system.spawn(Actor)
     ref = await system.spawn(Recorder, [])
-    context = Context(ref._cell, ref._cell.told._reply)
+    context = Context(ref.cell, ref.cell.told._reply)
     with pytest.raises(TypeError, match="Actor has no receive"):
-        await Actor[str]().receive("a", context)  # type: ignore[arg-type]
+        await Actor[str]().receive("a", context)
 
 
 async def test_hooks_that_are_not_written_do_nothing(system: ActorSystem) -> None:

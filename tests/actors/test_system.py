@@ -19,7 +19,7 @@ from actors import (
     Supervision,
     SystemStopped,
 )
-from actors.cell import ON_STOP_SECONDS
+from actors.hooks import ON_STOP_SECONDS
 from actors.testing import settle
 from tests.actors.support import AT_ONCE, Message, Recorder
 

@@ -89,7 +89,7 @@ async def test_actors_are_told_by_name() -> None:
         await asyncio.sleep(2)
         assert log == ["start", "told", "later"]
         with pytest.raises(ActorStopped, match="nobody"):
-            ref._cell.told.tell("nobody", "x")
+            ref.cell.told.tell("nobody", "x")
 
 
 async def test_a_durable_actor_needs_a_place_to_last() -> None:
