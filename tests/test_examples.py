@@ -22,6 +22,7 @@ ELSEWHERE = {
 HERE = {
     "asgi_backpressure",
     "compress",
+    "crash_matrix",
     "deduplicate",
     "delayed_jobs",
     "durability",
@@ -140,6 +141,23 @@ def test_a_queue_that_compresses_needs_a_part_of_the_disk(tmp_path: Path) -> Non
         "on disk less than a quarter: True",
         """b'{"event":"page_view","user":0,"ms":0}' zlib""",
     ]
+
+
+def test_a_careless_program_is_caught_and_a_careful_one_holds(tmp_path: Path) -> None:
+    lines = printed_by("crash_matrix", tmp_path)
+    found = re.fullmatch(
+        r"crash at (\d+), killed before disk call \d+, pwrite: the invariant does not hold: "
+        r"AssertionError: billed: \['coffee', 'cake'\]",
+        lines[0],
+    )
+    assert found is not None, lines
+    at = found[1]
+    assert lines[1] == f'This one alone: crash_matrix(..., at="{at}"), or pytest --crash-at={at}'
+    counts = re.fullmatch(
+        r"(\d+) crash points in (\d+) states: each order is billed once", lines[2]
+    )
+    assert counts is not None
+    assert 40 <= int(counts[1]) < int(counts[2])
 
 
 def test_the_program_for_asyncio_queue_does_the_same_with_both_queues(tmp_path: Path) -> None:

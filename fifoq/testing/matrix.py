@@ -8,10 +8,12 @@ invariant is asked of it. So each state costs one restart, however far the progr
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Final
 
 from msgspec import Struct
@@ -25,6 +27,7 @@ PROGRESS_SECONDS: Final = 5.0
 LIFE_SECONDS: Final = 24 * 3600.0
 """Time on the machine after which a program counts as one that never ends."""
 
+_THREAD: Final = "crash matrix"
 _SEEN_BY_A_PROCESS: Final = {"make_dir", "create", "unlink", "pwrite", "truncate"}
 """Disk calls after which the next process finds something else; the others change what a power
 cut may leave."""
@@ -94,11 +97,12 @@ def crash_matrix(
 
     Raises CrashFailure at the first state that does not hold, what the scenario itself raises, and
     NotRepeatable. The scenario runs twice, so it starts from nothing but its machine. While it
-    lasts, a line is given to `progress` every few seconds (default: to stderr).
+    lasts, a line is given to `progress` every few seconds (default: to stderr). What fifoq logs of
+    restarts is dropped, unless `at` is given: a torn tail is no news here.
     """
     rehearsal = _run(Machine(seed=seed), scenario, prepare, lambda machine, call: None)
     matrix = _Matrix(invariant, rehearsal, power, states_max, at, part, progress or _print)
-    with matrix.thread:
+    with matrix.thread, _quiet(unless=at is not None):
         performed = _run(Machine(seed=seed), scenario, prepare, matrix.visit)
     if matrix.failure is not None:
         raise matrix.failure
@@ -107,6 +111,23 @@ def crash_matrix(
     if at is not None and not matrix.states:
         raise ValueError(f"there is no state {at!r} among {rehearsal} crash points.")
     return matrix.report()
+
+
+@contextmanager
+def _quiet(*, unless: bool) -> Iterator[None]:
+    """Our own loggers say nothing of what restarts find."""
+
+    def is_heard(record: logging.LogRecord) -> bool:
+        return unless or not (record.threadName or "").startswith(_THREAD)
+
+    loggers = [logging.getLogger(name) for name in ("store", "actors", "fifoq")]
+    for logger in loggers:
+        logger.addFilter(is_heard)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(is_heard)
 
 
 def _print(line: str) -> None:
@@ -168,7 +189,7 @@ class _Matrix:
         self.points = self.states = 0
         self.failure: CrashFailure | None = None
         # The scenario's loop stands still in the middle of a step: restarts need another thread.
-        self.thread = ThreadPoolExecutor(1, thread_name_prefix="crash matrix")
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix=_THREAD)
         self._invariant = invariant
         self._total = total
         self._power, self._states_max = power, states_max

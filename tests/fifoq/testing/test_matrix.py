@@ -183,6 +183,14 @@ def test_a_long_matrix_says_how_far_it_is(
     assert capsys.readouterr().err.startswith("crash matrix: at change 3 of ")
 
 
+def test_what_restarts_log_is_heard_of_one_state_alone(caplog: pytest.LogCaptureFixture) -> None:
+    crash_matrix(orders, nothing_is_lost, power=True)
+    assert caplog.records == []
+    for point in range(1, 20):
+        crash_matrix(orders, nothing_is_lost, power=True, at=str(point))
+    assert {record.name for record in caplog.records} == {"store"}
+
+
 SUITE = """
 import fifoq
 
