@@ -32,6 +32,7 @@ PRIORITY_MAX: Final = PRIORITY_COUNT - 1
 SECONDS_MAX: Final = 1 << 33
 """Some 272 years: later times have no place among nanoseconds since the epoch."""
 ORDERING_KEY_BYTES_MAX: Final = 255
+DEDUP_ID_BYTES_MAX: Final = 255
 
 
 class RecordKeywords(TypedDict, total=False):
@@ -98,15 +99,21 @@ def attributes_from(
     ttl: float | None = None,
     priority: int | None = None,
     ordering_key: str | None = None,
-    **unknown: object,
+    **more: object,
 ) -> Attributes:
     """What the keywords of a put ask for that is made at `now`. TypeError or ValueError if wrong.
 
     A `ttl` counts from the moment at which the record may be delivered.
     """
-    if unknown:
+    key = dedup_id = b""
+    if ordering_key is not None:
+        key = _checked_text("ordering_key", ordering_key, ORDERING_KEY_BYTES_MAX)
+    if "dedup_id" in more:
+        # None is no id: whoever has lost it must not believe that the put is made once.
+        dedup_id = checked_id(more.pop("dedup_id"))
+    if more:
         raise TypeError(
-            f"put takes {', '.join(KEYWORDS)}, not {next(iter(unknown))!r}. Nothing was stored."
+            f"put takes {', '.join(KEYWORDS)}, not {next(iter(more))!r}. Nothing was stored."
         )
     due = _due_time(now, delay, deliver_at)
     expires_at = 0
@@ -117,7 +124,8 @@ def attributes_from(
         due,
         expires_at,
         PRIORITY_DEFAULT if priority is None else _checked_priority(priority),
-        b"" if ordering_key is None else _checked_key(ordering_key),
+        key,
+        dedup_id,
     )
 
 
@@ -157,26 +165,27 @@ def _checked_priority(priority: int) -> int:
     return priority
 
 
-def _checked_key(key: str) -> bytes:
-    if not isinstance(key, str):
-        raise TypeError(f"ordering_key is a str, not {type(key).__name__}. Nothing was stored.")
-    encoded = encoded_text("ordering_key", key)
-    if not 0 < len(encoded) <= ORDERING_KEY_BYTES_MAX:
-        raise ValueError(
-            f"an ordering_key of {len(encoded)} bytes is not one of 1 to "
-            f"{ORDERING_KEY_BYTES_MAX}. Nothing was stored."
-        )
-    return encoded
+def checked_id(dedup_id: object) -> bytes:
+    """The bytes of an id. TypeError or ValueError if it is none."""
+    return _checked_text("dedup_id", dedup_id, DEDUP_ID_BYTES_MAX)
 
 
-def encoded_text(name: str, text: str) -> bytes:
-    """The text as UTF-8. ValueError if it has half a character."""
+def _checked_text(name: str, text: object, bytes_max: int) -> bytes:
+    """The text as UTF-8."""
+    if not isinstance(text, str):
+        raise TypeError(f"{name} is a str, not {type(text).__name__}. Nothing was stored.")
     try:
-        return text.encode()
+        encoded = text.encode()
     except UnicodeEncodeError:
         raise ValueError(
             f"{name} has a lone surrogate, which no file holds. Nothing was stored."
         ) from None
+    if not 0 < len(encoded) <= bytes_max:
+        raise ValueError(
+            f"{name} has {len(encoded)} bytes, and 1 to {bytes_max} are allowed. Nothing was "
+            f"stored."
+        )
+    return encoded
 
 
 def check_seconds(name: str, seconds: float, state: str, *, above: bool = False) -> None:

@@ -13,30 +13,22 @@ import asyncio
 import hashlib
 import logging
 import struct
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import msgspec
-
-from fifoq.attributes import NONE, encoded_text
-from fifoq.jobs import Waiter
-from fifoq.options import MEMORY, SYNC
-from fifoq.runs import COLUMN_BYTES
-from store import FormatError, Key, Log
+from store import FormatError, Log
 
 if TYPE_CHECKING:
-    from fifoq.attributes import PutKeywords
     from fifoq.line import Line
-    from fifoq.putting import Putting
     from fifoq.runs import Batch
 
 logger = logging.getLogger("fifoq")
 
 IDS_MAX: Final = 100_000
 """Ids that a queue remembers; beyond that the oldest is forgotten before its time."""
-ID_BYTES_MAX: Final = 255
 FAN: Final = 8
 """Pages of one size that are merged into one; a page of the next size has so many times the ids."""
 TOP: Final = 4
@@ -81,9 +73,10 @@ class Dedup:
     def __init__(self, line: Line, seconds: float) -> None:
         self._line = line
         self.seconds = seconds
-        self._ids: dict[bytes, Known] = {}
+        # Not plain dicts: those are slow to find their first entry when many before it are gone.
+        self._ids: OrderedDict[bytes, Known] = OrderedDict()
         """Rising by counter."""
-        self._held: dict[int, list[Any]] = {}
+        self._held: OrderedDict[int, list[Any]] = OrderedDict()
         """Of puts that may not be committed: id, and how many callers want the record."""
         self._pages: dict[Place, Page] = {}
         self._plan: Plan | None = None
@@ -234,28 +227,20 @@ class Dedup:
         until = wall - round(self.seconds * _NANOSECONDS)
         rows = [row for row in rows if row[2] > until]
         # A clock that was set back makes no id newer than now, and no window longer.
-        self._ids = {
-            id: Known(counter, time, now - max(0, wall - time) / _NANOSECONDS)
+        self._ids = OrderedDict(
+            (id, Known(counter, time, now - max(0, wall - time) / _NANOSECONDS))
             for id, counter, time in rows
-        }
+        )
         if len(self._ids) < len(rows):
             # Two pages have it, or it was put again: its place is that of the last put.
-            self._ids = dict(sorted(self._ids.items(), key=lambda item: item[1].counter))
+            self._ids = OrderedDict(sorted(self._ids.items(), key=lambda item: item[1].counter))
         for id in list(islice(self._ids, max(0, len(self._ids) - IDS_MAX))):
             del self._ids[id]
 
 
-def digest_of(dedup_id: object) -> tuple[bytes, bytes]:
-    """An id's bytes and what stands for it. TypeError or ValueError if it is none."""
-    if not isinstance(dedup_id, str):
-        raise TypeError(f"dedup_id is a str, not {type(dedup_id).__name__}. Nothing was stored.")
-    encoded = encoded_text("dedup_id", dedup_id)
-    if not 0 < len(encoded) <= ID_BYTES_MAX:
-        raise ValueError(
-            f"a dedup_id of {len(encoded)} bytes is not one of 1 to {ID_BYTES_MAX}. Nothing was "
-            f"stored."
-        )
-    return encoded, hashlib.blake2b(encoded, digest_size=16).digest()
+def digest_of(dedup_id: bytes) -> bytes:
+    """What stands for an id."""
+    return hashlib.blake2b(dedup_id, digest_size=16).digest()
 
 
 def page_name(queue: str, place: Place) -> str:
@@ -289,132 +274,3 @@ def _size_of(count: int) -> int:
     while size < TOP and count >= FAN ** (size + 1):
         size += 1
     return size
-
-
-# Puts of queues.
-
-
-async def put_once(queue: Putting[Any], item: Any, options: PutKeywords) -> Key:
-    """`put` with a `dedup_id`."""
-    once = _Once(queue, item, options)
-    while once.known() is None:
-        if not once.others_wait:
-            key = await once.come_in()
-            if key is not None:
-                if key.counter and once.level:
-                    await queue._committed(key.counter, 1, once.level)
-                return key
-        else:
-            await once.wait_for_others()
-    waiter = once.join()
-    if waiter is not None:
-        try:
-            await waiter.future
-        except BaseException:
-            waiter.future.cancel()
-            queue.take_back(waiter)
-            raise
-    return once.key
-
-
-def put_once_now(
-    queue: Putting[Any], item: Any, options: PutKeywords, *, level: int | None = None
-) -> tuple[Key, Waiter | None]:
-    """The same without waiting: the key, and who is told when it is committed, unless it is."""
-    once = _Once(queue, item, options)
-    if level is not None:
-        once.level = level
-    if once.known() is not None:
-        return once.key, once.join()
-    if not queue._admits(1, once.size, once.level, pressure=False):
-        raise queue._full()
-    key = once.store()
-    if not (key.counter and once.level):
-        return key, None
-    return key, queue._waiter(key.counter, 1, once.level)
-
-
-class _Once:
-    """One put with an id."""
-
-    def __init__(self, queue: Putting[Any], item: Any, options: PutKeywords) -> None:
-        encoded, self._id = digest_of(options.pop("dedup_id"))
-        self._payload, attributes, self.level = queue._prepare(item, **options)
-        self._attributes = msgspec.structs.replace(attributes or NONE, dedup_id=encoded)
-        self.size = len(self._payload) + COLUMN_BYTES
-        self._queue = queue
-        self._dedup = queue.dedup or queue.remember_ids()
-        self.key = Key(0, 0)
-
-    def known(self) -> Known | None:
-        """The first put with this id, if the window has it."""
-        self._queue._committer.require_usable()
-        known = self._dedup.find(self._id, self._now())
-        if known is not None:
-            self.key = Key(known.counter, known.time)
-        return known
-
-    @property
-    def others_wait(self) -> bool:
-        """Whether a put with the same id waits for room."""
-        return self._id in self._dedup.coming
-
-    async def wait_for_others(self) -> None:
-        """Until it has come in, or has left."""
-        future = self._queue._new_future()
-        self._dedup.coming[self._id].append(future)
-        await future
-
-    async def come_in(self) -> Key | None:
-        """Store the record as soon as there is room; None if somebody else came first."""
-        queue, coming = self._queue, self._dedup.coming
-        if queue._admits(1, self.size, self.level):
-            return self._pass_on(self.store())
-        coming[self._id] = []
-        try:
-            while True:
-                await queue._wait_to_put(1, self.size)
-                if self.known() is not None:
-                    return self._pass_on(None)
-                if queue._admits(1, self.size, self.level):
-                    return self._pass_on(self.store())
-        finally:
-            for future in coming.pop(self._id):
-                if not future.done():
-                    future.set_result(None)
-
-    def _pass_on(self, key: Key | None) -> Key | None:
-        if self._queue._putters:
-            self._queue._pass_on_room()
-        return key
-
-    def store(self) -> Key:
-        queue = self._queue
-        key = Key(*queue._store([self._payload], self._attributes, self.level))
-        if key.counter:
-            self._dedup.add(self._id, key.counter, key.timestamp, self._now())
-        return key
-
-    def join(self) -> Waiter | None:
-        """Want the record of the first put as well; None if it is as durable as it must be.
-
-        Until it is written, whoever put it may leave, or be refused: what it becomes then is what
-        it becomes for us, and it stays as long as one of us waits for it.
-        """
-        queue, dedup, counter = self._queue, self._dedup, self.key.counter
-        committer = queue._committer
-        dedup.hits += 1
-        if not dedup.is_written(counter):
-            dedup.hold(counter)
-            if self.level == MEMORY:
-                return None
-            waiter = Waiter(queue._new_future(), queue, counter, 1)
-        elif self.level == SYNC and not committer.all_durable:
-            waiter = Waiter(queue._new_future())
-        else:
-            return None
-        committer.wait(waiter, self.level)
-        return waiter
-
-    def _now(self) -> float:
-        return self._queue._committer.loop.time()

@@ -59,7 +59,8 @@ class Joint(msgspec.Struct, eq=False):
     size: int = 0
     """Bytes of a frame, about."""
     keys: list[Key] = []
-    """Of the records put, in their order, once it is committed."""
+    """Of the records put, in their order, once it is committed; of one whose id was put before,
+    the key that it was given then."""
     entered: Callable[[Joint], None] | None = None
     """Called when the records have their keys, just before its frame is written: its states may be
     replaced by others that are no longer."""
@@ -68,8 +69,10 @@ class Joint(msgspec.Struct, eq=False):
     undone: Callable[[FifoqError | None], None] | None = None
     """Called when it is certain that nothing of it happens: an error, or None if withdrawn."""
     future: asyncio.Future[None] | None = None
-    lines: list[Line] = []
-    """Where the records put stand, while its frame is under way."""
+    expected: list[Line] = []
+    """While it waits: which open queues its records are for."""
+    arrived: list[tuple[Line, int]] = []
+    """While its frame is under way: the records, by line and counter."""
     late: bool = False
     """A frame had no room for it."""
 
@@ -164,11 +167,12 @@ class Joints:
     def _expect(self, joint: Joint, sign: int) -> None:
         """Let the limits of open queues count what is about to come."""
         if sign > 0:
-            joint.lines = [self._lines[put.name] for put in joint.puts if put.name in self._lines]
-        for line, count in Counter(joint.lines).items():
+            names = [put.name for put in joint.puts if put.name in self._lines]
+            joint.expected = [self._lines[name] for name in names]
+        for line, count in Counter(joint.expected).items():
             line.expect(sign * count)
         if sign < 0:
-            joint.lines = []
+            joint.expected = []
 
     # For the committer.
 
@@ -215,12 +219,17 @@ class Joints:
     def _enter(self, joint: Joint, log: Log) -> None:
         now = time.time_ns()
         joint.keys = []
+        line: Line | None = None
         for put in joint.puts:
-            line = self._line(put, log)
-            counter, moment = line.arrive(put.payload, put.attributes, now)
+            if line is None or line.name != put.name:
+                line = self._line(put, log)
+                line.begin_arrivals(now)
+            next_counter = line.next
+            counter, moment = line.arrive(put.payload, put.attributes)
             joint.keys.append(Key(counter, moment))
-            joint.lines.append(line)
-            self._intake.waiting_bytes += size_of(put.attributes)
+            if counter >= next_counter:
+                joint.arrived.append((line, counter))
+                self._intake.waiting_bytes += size_of(put.attributes)
         for line, record, reason in joint.removals:
             line.depart(record, reason, now)
         if joint.entered is not None:
@@ -249,7 +258,7 @@ class Joints:
         joints, self.under_way = self.under_way, []
         self._forget_unopened()
         for joint in joints:
-            joint.lines = []
+            joint.arrived = []
             for removal in joint.removals:
                 removal.line.records_went()
             if joint.done is not None:
@@ -280,10 +289,10 @@ class Joints:
             _undone(joint, error)
 
     def _take_out(self, joint: Joint) -> None:
-        for line, key in zip(joint.lines, joint.keys, strict=True):
-            line.withdraw(key.counter, 1)
+        for line, counter in joint.arrived:
+            line.withdraw(counter, 1)
             line.records_went()
-        joint.lines, joint.keys = [], []
+        joint.arrived, joint.keys = [], []
         for removal in joint.removals:
             removal.line.stay(removal.record)
 

@@ -9,7 +9,7 @@ from store import Key
 
 
 class Keys(Sequence[Key]):
-    """Consecutive keys of one time, made when they are looked at."""
+    """Keys of records that were put together: consecutive ones of one time, made when looked at."""
 
     __slots__ = ("_count", "_first", "_time")
 
@@ -46,3 +46,27 @@ class Keys(Sequence[Key]):
         if not self._first:
             return "<Keys none>"
         return f"<Keys {self._first}..{self._first + self._count - 1}>"
+
+
+class GivenKeys(Keys):
+    """Keys of which some may be those of earlier puts."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        super().__init__(keys[0].counter if keys else 0, len(keys), 0)
+        self._keys = keys
+
+    @overload
+    def __getitem__(self, index: int) -> Key: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Key]: ...
+
+    def __getitem__(self, index: int | slice) -> Key | list[Key]:
+        if isinstance(index, slice):
+            return list(self._keys[index])
+        return self._keys[index]
+
+    def __repr__(self) -> str:
+        return f"<Keys of {len(self)} records>"

@@ -440,10 +440,10 @@ class Member(Line, Generic[T]):
         self.close_windows()
         self.arriving += count
 
-    def arrive(self, payload: bytes, attributes: Attributes | None, now: int) -> tuple[int, int]:
+    def arrive(self, payload: bytes, attributes: Attributes | None) -> tuple[int, int]:
         if self.options.max_bytes is not None:
             self._bytes += len(payload)
-        return super().arrive(payload, attributes, now)
+        return super().arrive(payload, attributes)
 
     def depart(self, record: Returned, reason: int, now: int) -> None:
         super().depart(record, reason, now)

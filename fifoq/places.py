@@ -351,14 +351,20 @@ class Places:
     def expect(self, count: int) -> None:
         """That many records are about to arrive; negative if they do now, or never will."""
 
-    def arrive(self, payload: bytes, attributes: Attributes | None, now: int) -> tuple[int, int]:
-        """Put a record of a joint, whose frame is put together; returns its counter and time."""
+    def begin_arrivals(self, now: int) -> None:
+        """Records of joints follow."""
         self.look(now)
-        moment = self.stamp_put(now)
+        self.stamp_put(now)
+
+    def arrive(self, payload: bytes, attributes: Attributes | None) -> tuple[int, int]:
+        """Put a record of a joint, whose frame is put together; returns its counter and time.
+
+        One below `next` stands for a record that was put before, and this one is not stored.
+        """
         counter = self.append(payload, strong=True)
         if attributes is not None:
             self.attach(counter, 1, attributes)
-        return counter, moment
+        return counter, self.put_time
 
     def depart(self, record: Returned, reason: int, now: int) -> None:
         """A record that is out of its place and still counted goes with the next batch."""

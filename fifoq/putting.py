@@ -18,12 +18,14 @@ from fifoq.attributes import (
     RecordKeywords,
     attributes_from,
 )
-from fifoq.dedup import Dedup, Place, put_once, put_once_now
+from fifoq.dedup import Dedup, Place, digest_of
 from fifoq.errors import QueueClosed, QueueFull
 from fifoq.jobs import Waiter
+from fifoq.joint import Joint
 from fifoq.keys import Keys
 from fifoq.member import SMALL_BYTES, too_large, wake_one
-from fifoq.options import LEVELS, MEMORY, Durability
+from fifoq.once import put_many_once, put_once, put_once_now
+from fifoq.options import LEVELS, MEMORY, SYNC, Durability
 from fifoq.places import WINDOW_MAX, WINDOW_MIN
 from fifoq.receipt import Receipt
 from fifoq.runs import COLUMN_BYTES, removal_of
@@ -166,14 +168,18 @@ class Putting(Waiting[T]):
         items: Iterable[T],
         *,
         durability: Durability | None = None,
+        dedup_ids: Sequence[str | None] | None = None,
         **keywords: Unpack[RecordKeywords],
     ) -> Keys:
         """Put records in one commit, all or nothing; returns their keys, a lazy sequence.
 
         What holds for `put` holds for all of them together, and keywords mean each of them. Waiting
         for room, they keep their place, but smaller puts that fit may pass: where many wait for
-        ever, put fewer at once.
+        ever, put fewer at once. `dedup_ids` has one id for each record, or None for one without:
+        it is a transaction then, written at "os" at least.
         """
+        if dedup_ids is not None or "dedup_id" in keywords:
+            return await put_many_once(self, items, dedup_ids, keywords, durability)
         attributes = self._attributes_of(keywords) if keywords else None
         payloads, size, item_bytes = self._prepare_many(items)
         level = self._level_of(durability)
@@ -205,6 +211,13 @@ class Putting(Waiting[T]):
             committer.require_usable()
         if self._shutdown:
             raise QueueClosed(f"queue {self.name!r} takes no more records; it was shut down.")
+        if any(of.dedup_id for of in attributes.values()):
+            joint = Joint(level=SYNC)
+            for index, payload in enumerate(payloads):
+                joint.put(self.name, payload, attributes.get(index))
+            joint.set_state(*mark)
+            await committer.joints.commit(joint)
+            return
         now = time.time_ns()
         self.look(now)
         self.stamp_put(now)
@@ -219,7 +232,7 @@ class Putting(Waiting[T]):
         if self.options.max_bytes is not None:
             self._bytes += sum(map(len, payloads))
         self.touch()
-        await self._committed(first, len(payloads), LEVELS["sync"])
+        await self._committed(first, len(payloads), SYNC)
 
     def submit(self, item: T, **options: Unpack[PutKeywords]) -> Receipt:
         """Put one record without waiting; the receipt has its key and tells its outcome.
@@ -247,10 +260,6 @@ class Putting(Waiting[T]):
 
     def _attributes_of(self, keywords: RecordKeywords) -> Attributes | None:
         """What keywords of a put ask for; TypeError or ValueError if that makes no sense."""
-        if "dedup_id" in keywords:
-            raise TypeError(
-                "dedup_id is for put, submit and put_nowait of a queue. Nothing was stored."
-            )
         attributes = attributes_from(time.time_ns(), **keywords)
         if attributes.priority != PRIORITY_DEFAULT and not self.options.priorities:
             raise ValueError(
@@ -265,6 +274,27 @@ class Putting(Waiting[T]):
         if pages is not None:
             dedup.restore(pages, self._committer.loop.time(), time.time_ns())
         return dedup
+
+    def _knows(self, dedup_id: bytes) -> bool:
+        """Whether a put with that id is in the window."""
+        if self.dedup is None:
+            return False
+        return self.dedup.find(digest_of(dedup_id), self._committer.loop.time()) is not None
+
+    def arrive(self, payload: bytes, attributes: Attributes | None) -> tuple[int, int]:
+        if attributes is None or not attributes.dedup_id:
+            return super().arrive(payload, attributes)
+        # Not before: whoever put it first may have left until now, or the window may be over. What
+        # is known here is in the log, or in the frame that is put together.
+        dedup, moment = self.dedup or self.remember_ids(), self._committer.loop.time()
+        digest = digest_of(attributes.dedup_id)
+        known = dedup.find(digest, moment)
+        if known is not None:
+            dedup.hits += 1
+            return known.counter, known.time
+        counter, put_time = super().arrive(payload, attributes)
+        dedup.add(digest, counter, put_time, moment)
+        return counter, put_time
 
     def check_schedule(self, item: T, **options: Unpack[RecordKeywords]) -> bytes:
         """The payload of what is to be put again and again, with these keywords."""

@@ -347,7 +347,7 @@ class Schedules:
 
     async def _commit(self, entry: Entry, plan: Plan, times: list[int], after: Plan) -> Plan:
         """The records and the plan afterwards, in one frame; returns the plan as it is written."""
-        joint = Joint(level=SYNC, puts=[], removals=[], states=[], keys=[], lines=[])
+        joint = Joint(level=SYNC)
         state = state_name(entry.queue, entry.name)
         for due in times:
             own = encode_own_headers(headers_of(entry.name, plan, due))

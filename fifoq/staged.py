@@ -20,7 +20,12 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from fifoq.attributes import ORDERING_KEY_BYTES_MAX, PRIORITY_MAX, SECONDS_MAX
+from fifoq.attributes import (
+    DEDUP_ID_BYTES_MAX,
+    ORDERING_KEY_BYTES_MAX,
+    PRIORITY_MAX,
+    SECONDS_MAX,
+)
 from fifoq.codec import decode_headers
 from store import DamageError, FormatError, InvalidName, RecordBlock
 from store.blocks import (
@@ -217,8 +222,6 @@ def _check_columns(block: RecordBlock) -> None:
     columns = cast("dict[int, Any]", block.columns)
     if COUNTERS in columns:
         raise FormatError("its records have counters, which only their queue gives out")
-    if DEDUP_ID in columns:
-        raise FormatError("its records have ids, and no dedup window is looked into for them")
     for headers in columns.get(HEADERS, ()):
         decode_headers(headers)
     lane = max(columns.get(PRIORITY, (0,)))
@@ -227,10 +230,14 @@ def _check_columns(block: RecordBlock) -> None:
     due, end = max(columns.get(DELIVER_AT, (0,))), max(columns.get(EXPIRES_AT, (0,)))
     if max(due, end) > TIME_MAX:
         raise FormatError(f"a record has the time {max(due, end)}, and the last is {TIME_MAX}")
-    for key in columns.get(ORDERING_KEY, ()):
-        if len(key) > ORDERING_KEY_BYTES_MAX:
-            raise FormatError(f"a record has an ordering key of {len(key)} bytes")
-        key.decode()
+    for bit, what, bytes_max in (
+        (ORDERING_KEY, "an ordering key", ORDERING_KEY_BYTES_MAX),
+        (DEDUP_ID, "an id", DEDUP_ID_BYTES_MAX),
+    ):
+        for text in columns.get(bit, ()):
+            if len(text) > bytes_max:
+                raise FormatError(f"a record has {what} of {len(text)} bytes")
+            text.decode()
 
 
 # Manifests.

@@ -16,12 +16,16 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from fifoq.attributes import PRIORITY_DEFAULT, Attributes, attributes_in
+from fifoq.attributes import NONE, PRIORITY_DEFAULT, Attributes, attributes_in, columns_of
 from fifoq.codec import kept_with_aside, read_kept
 from fifoq.committer import Committer
+from fifoq.dedup import Dedup, digest_of, read_pages
 from fifoq.errors import QueueClosed
+from fifoq.line import Line
 from fifoq.notice import Notice
+from fifoq.options import QueueOptions
 from fifoq.putting import Putting
+from fifoq.runs import Batch
 from fifoq.staged import (
     Manifest,
     Progress,
@@ -31,15 +35,18 @@ from fifoq.staged import (
     manifest_name,
 )
 from fifoq.staged_files import Place, StagedFiles
-from store import DamageError, FifoqError, FormatError, InvalidName, Log, RecordBlock
-from store.blocks import DELIVER_AT, PRIORITY
+from store import DamageError, Draft, FifoqError, FormatError, InvalidName, Log, RecordBlock
+from store.blocks import DEDUP_ID, DELIVER_AT, PRIORITY
 from store.directory import NO_FILE_ERRNOS
+from store.state import QueueState
 
 R = TypeVar("R")
 logger = logging.getLogger("fifoq")
 
 STEP_BYTES: Final = 16 << 20
 """What one frame takes in, about; a smaller batch is there all at once."""
+STEP_BYTES_ONCE: Final = 1 << 20
+"""The same of records with ids: each of those is looked up, some 10 microseconds on the loop."""
 RETRY_SECONDS: Final = 1.0
 RETRY_SECONDS_MAX: Final = 60.0
 """After a full disk, or whatever else may pass: the first wait, doubled each time, and the last."""
@@ -205,8 +212,8 @@ class StagedIntake:
             if _is_done(manifest, progress):
                 await self._call(lambda log: self._files.remove(name, manifest))
                 return
-            await self._check(manifest)
-            await self._pour(manifest, progress)
+            step = await self._check(manifest)
+            await self._pour(manifest, progress, step)
         except (*_UNBELIEVABLE, FileNotFoundError) as error:
             await self._refuse(name, str(error))
             return
@@ -250,18 +257,23 @@ class StagedIntake:
             )
         return manifest, progress
 
-    async def _check(self, manifest: Manifest) -> None:
-        """Read all of it before any of it is taken in: a batch is taken in whole or not at all."""
+    async def _check(self, manifest: Manifest) -> int:
+        """Read all of it before any of it is taken in: a batch is taken in whole or not at all.
+
+        Returns how much of it one frame is to hold.
+        """
         place: Place | None = Place()
-        ranked = False
+        ranked = once = False
         while place is not None:
-            blocks, place = await self._read(manifest, place)
+            blocks, place = await self._read(manifest, place, STEP_BYTES)
             ranked = ranked or any(map(_has_priorities, blocks))
+            once = once or any(map(_has_ids, blocks))
         if ranked and not await self._keeps_priorities(manifest.queue):
             raise FormatError(
                 f"queue {manifest.queue!r} has no priorities, and the column priority has others "
                 f"than {PRIORITY_DEFAULT}. Open the queue with priorities=True, or leave it out"
             )
+        return STEP_BYTES_ONCE if once else STEP_BYTES
 
     async def _keeps_priorities(self, name: str) -> bool:
         queue = await self._opened(name)
@@ -271,17 +283,17 @@ class StagedIntake:
         return bool(read_kept(configuration).options.get("priorities"))
 
     async def _read(
-        self, manifest: Manifest, place: Place
+        self, manifest: Manifest, place: Place, step: int
     ) -> tuple[list[RecordBlock], Place | None]:
-        return await self._call(lambda log: self._files.read(manifest, place, STEP_BYTES))
+        return await self._call(lambda log: self._files.read(manifest, place, step))
 
-    async def _pour(self, manifest: Manifest, progress: Progress | None) -> None:
+    async def _pour(self, manifest: Manifest, progress: Progress | None, step: int) -> None:
         done = progress.blocks if progress and progress.batch == manifest.batch else 0
         place: Place | None = await self._call(
             lambda log: self._files.place_of(manifest, done or 0)
         )
         while place is not None:
-            blocks, place = await self._read(manifest, place)
+            blocks, place = await self._read(manifest, place, step)
             if not blocks:
                 break
             blocks_done = place.blocks if place else None
@@ -318,8 +330,11 @@ class StagedIntake:
                 configuration = kept_with_aside(queue.configuration)
                 if configuration is not None:
                     draft.configure(queue, configuration)
-            for block in blocks:
-                draft.put_block(queue, block)
+            if any(map(_has_ids, blocks)):
+                _put_once(log, draft, queue, blocks)
+            else:
+                for block in blocks:
+                    draft.put_block(queue, block)
             draft.set_states([mark])
             log.commit(draft)
 
@@ -343,6 +358,10 @@ def _has_priorities(block: RecordBlock) -> bool:
     return any(lane != PRIORITY_DEFAULT for lane in block.columns.get(PRIORITY, ()))
 
 
+def _has_ids(block: RecordBlock) -> bool:
+    return DEDUP_ID in block.columns
+
+
 def _configuration_of(log: Log, name: str) -> bytes | None:
     queue = log.state.queues.get(name)
     return None if queue is None else queue.configuration
@@ -357,6 +376,37 @@ def _taken_apart(blocks: list[RecordBlock]) -> tuple[list[bytes], dict[int, Attr
         attributes.update((start + counter, of) for counter, of in attributes_in(block))
         payloads += block.payloads()
     return payloads, attributes
+
+
+def _put_once(log: Log, draft: Draft, queue: QueueState, blocks: list[RecordBlock]) -> None:
+    """Put those records into a queue that is not open whose ids its window does not have."""
+    genesis = queue.genesis
+    line = Line(
+        queue.name,
+        next_counter=genesis.next_counter,
+        floor=genesis.floor,
+        size=genesis.queue_size,
+        last_put_time=genesis.last_put_time,
+    )
+    options = read_kept(queue.configuration).options
+    dedup = Dedup(line, options.get("dedup_window", QueueOptions().dedup_window))
+    dedup.restore(read_pages(log, queue.name), 0.0, draft.now)
+    first = upto = genesis.next_counter
+    for block in blocks:
+        payloads, attributes = _taken_apart([block])
+        fresh = []
+        for index in range(len(payloads)):
+            id = attributes.get(index, NONE).dedup_id
+            if id:
+                digest = digest_of(id)
+                if dedup.find(digest, 0.0) is not None:
+                    continue
+                dedup.add(digest, upto, max(genesis.last_put_time, draft.now), 0.0)
+            fresh.append(index)
+            upto += 1
+        columns = columns_of([attributes.get(index, NONE) for index in fresh])
+        draft.put(queue, [payloads[index] for index in fresh], columns=columns)
+    draft.set_states(dedup.seal(Batch(first=first, upto=upto - 1), 0.0))
 
 
 def _forget_jobs(log: Log) -> None:

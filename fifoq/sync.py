@@ -19,7 +19,7 @@ import asyncio
 import atexit
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, TypeVar, Unpack, overload
@@ -225,13 +225,16 @@ class Queue(Generic[T]):
         items: Iterable[T],
         *,
         durability: Durability | None = None,
+        dedup_ids: Sequence[str | None] | None = None,
         **keywords: Unpack[RecordKeywords],
     ) -> Keys:
         """Put records in one commit, all or nothing; returns their keys, a lazy sequence."""
         # Here, so that an iterator of the caller's runs on the caller's thread.
         listed = items if isinstance(items, bytes | bytearray | memoryview | str) else list(items)
         return self._thread.run(
-            lambda: self._queue.put_many(listed, durability=durability, **keywords)
+            lambda: self._queue.put_many(
+                listed, durability=durability, dedup_ids=dedup_ids, **keywords
+            )
         )
 
     # Recurring.

@@ -6,7 +6,7 @@ from collections import Counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from fifoq.attributes import PutKeywords, size_of
+from fifoq.attributes import Attributes, PutKeywords, size_of
 from fifoq.burying import bury, refuse_burial
 from fifoq.delivery import Delivery, Leasing
 from fifoq.joint import Joint
@@ -17,9 +17,10 @@ from store.blocks import ACKED
 
 if TYPE_CHECKING:
     from fifoq.committer import Committer
+    from fifoq.putting import Putting
     from fifoq.queue import Queue
 
-    Needs = list[tuple[Queue[Any], int, int]]
+    Needs = list[tuple[Putting[Any], int, int]]
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ class Transaction:
         self._committer = committer
         self._state = "new"
         self._joint = Joint(level=OS)
-        self._queues: dict[str, Queue[Any]] = {}
+        self._queues: dict[str, Putting[Any]] = {}
         self._leased: list[Delivery[Any]] = []
         self._acked: list[Delivery[Any]] = []
         self._nacked: list[Delivery[Any]] = []
@@ -75,19 +76,31 @@ class Transaction:
             self._roll_back(failure)
             raise
 
-    def put(self, queue: Queue[T], item: T, **options: Unpack[PutKeywords]) -> None:
-        """Put a record when the transaction commits. Keywords as for `Queue.put`, no `dedup_id`."""
+    def put(self, queue: Putting[T], item: T, **options: Unpack[PutKeywords]) -> None:
+        """Put a record when the transaction commits. Keywords as for `Queue.put`.
+
+        With a `dedup_id` that is known by then nothing is stored, and `keys` has the first key. The
+        id is remembered with the transaction, or not at all.
+        """
         self._require_open(queue)
         payload, attributes, level = queue._prepare(item, **options)
-        size = self._joint.size + len(payload) + size_of(attributes) + COLUMN_BYTES
-        names = {*self._joint.queue_names(), queue.name}
-        if (self._joint.puts and size > FRAME_BYTES_MAX) or len(names) > LINES_PER_FRAME_MAX:
+        self._put(queue, [(payload, attributes)], level)
+
+    def _put(
+        self, queue: Putting[Any], records: list[tuple[bytes, Attributes | None]], level: int
+    ) -> None:
+        size = self._joint.size
+        for payload, attributes in records:
+            size += len(payload) + size_of(attributes) + COLUMN_BYTES
+        names = {*self._queues, queue.name}
+        alone = len(records) == 1 and not self._joint.puts
+        if (size > FRAME_BYTES_MAX and not alone) or len(names) > LINES_PER_FRAME_MAX:
             raise ItemTooLarge(
                 f"a transaction of {size} bytes in {len(names)} queues is over the limits of "
-                f"{FRAME_BYTES_MAX} and {LINES_PER_FRAME_MAX}. This record is not in it. Put less "
-                f"at once."
+                f"{FRAME_BYTES_MAX} and {LINES_PER_FRAME_MAX}. This is not in it. Put less at once."
             )
-        self._joint.put(queue.name, payload, attributes)
+        for payload, attributes in records:
+            self._joint.put(queue.name, payload, attributes)
         self._queues[queue.name] = queue
         self._joint.level = max(self._joint.level, level, queue.level)
 
@@ -148,7 +161,7 @@ class Transaction:
             )
         into.append(delivery)
 
-    def _require_open(self, queue: Queue[Any]) -> None:
+    def _require_open(self, queue: Putting[Any]) -> None:
         if self._state != "open":
             raise RuntimeError(
                 f"the transaction is {self._state}: it can be used inside its `async with` alone. "
@@ -187,12 +200,12 @@ class Transaction:
     async def _wait_for_room(self) -> None:
         """Until every queue can take what is put; nobody else runs between that and the commit."""
         committer = self._committer
-        needs = self._needs()
         while True:
             committer.require_usable()
             if not committer.has_room(self._joint.size):
                 await committer.wait_for_room()
                 continue
+            needs = self._needs()
             for queue, count, size in needs:
                 if not queue._admits(count, size, self._joint.level):
                     _pass_on_room(needs)
@@ -207,7 +220,13 @@ class Transaction:
     def _needs(self) -> Needs:
         """Records and bytes that queues must have room for, less what the transaction removes."""
         counts, sizes = Counter[str](), Counter[str]()
+        ids = set()
         for put in self._joint.puts:
+            id = put.attributes.dedup_id if put.attributes is not None else b""
+            if id:
+                if (put.name, id) in ids or self._queues[put.name]._knows(id):
+                    continue
+                ids.add((put.name, id))
             counts[put.name] += 1
             sizes[put.name] += len(put.payload)
         for delivery in (*self._acked, *self._rejected):

@@ -83,8 +83,8 @@ class Waiting(Member[T]):
             self.fast = False
             self.close_windows()
 
-    def arrive(self, payload: bytes, attributes: Attributes | None, now: int) -> tuple[int, int]:
-        counter, moment = super().arrive(payload, attributes, now)
+    def arrive(self, payload: bytes, attributes: Attributes | None) -> tuple[int, int]:
+        counter, moment = super().arrive(payload, attributes)
         if attributes is not None or self.sets_all_aside:
             self.set_aside(counter, [payload], moment, attributes, shown=False)
         return counter, moment

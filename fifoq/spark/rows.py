@@ -1,7 +1,7 @@
 """Rows for a queue: which columns the sink takes, and how rows become blocks of records.
 
 Payloads stay in Arrow's own buffers, and so do numbers: no Python object is made for a record, but
-for those that have headers or an ordering key.
+for those that have headers, an ordering key or an id.
 """
 
 from __future__ import annotations
@@ -23,10 +23,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from fifoq.attributes import ORDERING_KEY_BYTES_MAX, PRIORITY_DEFAULT, PRIORITY_MAX, SECONDS_MAX
+from fifoq.attributes import (
+    DEDUP_ID_BYTES_MAX,
+    ORDERING_KEY_BYTES_MAX,
+    PRIORITY_DEFAULT,
+    PRIORITY_MAX,
+    SECONDS_MAX,
+)
 from fifoq.codec import encode_headers
 from store import ItemTooLarge, RecordBlock
-from store.blocks import DELIVER_AT, HEADERS, ORDERING_KEY, PRIORITY, RECORDS
+from store.blocks import DEDUP_ID, DELIVER_AT, HEADERS, ORDERING_KEY, PRIORITY, RECORDS
 
 BLOCK_RECORDS: Final = 16384
 BLOCK_BYTES: Final = 1 << 20
@@ -40,6 +46,7 @@ EXPECTED: Final = {
     "ordering_key": "STRING",
     "priority": "INT",
     "deliver_at": "TIMESTAMP",
+    "dedup_id": "STRING",
 }
 """The columns that there may be, and their types."""
 _TAKES: Final = "the sink takes " + ", ".join(f"{name} {kind}" for name, kind in EXPECTED.items())
@@ -62,12 +69,6 @@ def check_columns(schema: StructType) -> None:
             f"{schema.simpleString()}. Nothing was written."
         )
     for name, field in fields.items():
-        if name == "dedup_id":
-            raise ColumnError(
-                f"column {field.name}: the sink does not look into the queue's dedup window, so it "
-                f"takes no ids. Nothing was written. Drop the column: what Spark tries again is in "
-                f"the queue once as it is."
-            )
         expected = EXPECTED.get(name)
         if expected is None:
             raise ColumnError(
@@ -90,7 +91,7 @@ def _fits(name: str, kind: DataType) -> bool:
         case "deliver_at":
             # Not TIMESTAMP_NTZ: nobody knows when that is.
             return isinstance(kind, TimestampType)
-        case "ordering_key":
+        case "ordering_key" | "dedup_id":
             return isinstance(kind, StringType)
     return (
         isinstance(kind, MapType)
@@ -198,19 +199,27 @@ def _headers(column: pa.Array) -> list[bytes] | None:
 
 
 def _ordering_keys(column: pa.Array) -> list[bytes]:
+    return _texts("ordering_key", "a key", column, ORDERING_KEY_BYTES_MAX)
+
+
+def _dedup_ids(column: pa.Array) -> list[bytes]:
+    return _texts("dedup_id", "an id", column, DEDUP_ID_BYTES_MAX)
+
+
+def _texts(name: str, what: str, column: pa.Array, bytes_max: int) -> list[bytes]:
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
-        raise ValueError(f"column ordering_key: a key is not UTF-8. {_NOTHING}") from None
-    keys = column.cast(pa.binary())
-    sizes = pc.min_max(pc.binary_length(keys)).as_py()
+        raise ValueError(f"column {name}: {what} is not UTF-8. {_NOTHING}") from None
+    texts = column.cast(pa.binary())
+    sizes = pc.min_max(pc.binary_length(texts)).as_py()
     for size in sizes.values():
-        if not 0 < size <= ORDERING_KEY_BYTES_MAX:
+        if not 0 < size <= bytes_max:
             raise ValueError(
-                f"column ordering_key: a key of {size} bytes is not one of 1 to "
-                f"{ORDERING_KEY_BYTES_MAX}. {_NOTHING} Null stands for no key."
+                f"column {name}: {what} of {size} bytes is not one of 1 to {bytes_max}. "
+                f"{_NOTHING} Null stands for none."
             )
-    return list(keys.fill_null(b"").to_pylist())
+    return list(texts.fill_null(b"").to_pylist())
 
 
 _OPTIONAL: Final = {
@@ -218,4 +227,5 @@ _OPTIONAL: Final = {
     "priority": (PRIORITY, _priorities),
     "headers": (HEADERS, _headers),
     "ordering_key": (ORDERING_KEY, _ordering_keys),
+    "dedup_id": (DEDUP_ID, _dedup_ids),
 }

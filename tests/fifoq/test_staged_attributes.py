@@ -181,7 +181,8 @@ async def test_of_staged_records_of_one_key_one_is_out_at_a_time(
         (Attributes(expires_at=2**64 - 1), "a record has the time"),
         (Attributes(ordering_key=b"x" * 256), "a record has an ordering key of 256 bytes"),
         (Attributes(ordering_key=b"\xff"), "'utf-8' codec can't decode"),
-        (Attributes(dedup_id=b"id"), "its records have ids"),
+        (Attributes(dedup_id=b"x" * 256), "a record has an id of 256 bytes"),
+        (Attributes(dedup_id=b"\xff"), "'utf-8' codec can't decode"),
     ],
 )
 async def test_what_no_put_would_say_is_refused_with_its_batch(

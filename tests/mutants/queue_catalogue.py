@@ -20,6 +20,7 @@ REMOVE: Final = "tests/fifoq/test_remove_upto.py"
 HOLDING: Final = "tests/fifoq/test_holding.py"
 CONSUMERS: Final = "tests/fifoq/test_consumers.py"
 DEDUP: Final = "tests/fifoq/test_dedup.py"
+DEDUP_MANY: Final = "tests/fifoq/test_dedup_many.py"
 TOPIC: Final = "tests/fifoq/test_topic.py"
 SCHEDULES: Final = "tests/fifoq/test_schedules.py"
 FIRING: Final = f"{SCHEDULES}::test_ended_at_any_moment_a_firing_came_once_or_comes_yet"
@@ -167,8 +168,8 @@ QUEUE_MUTANTS: Final = (
     _mutant(
         "a firing is not synced",
         "schedules",
-        "        joint = Joint(level=SYNC, ",
-        "        joint = Joint(level=0, ",
+        "        joint = Joint(level=SYNC)\n",
+        "        joint = Joint(level=0)\n",
         FIRING,
         f"{SCHEDULES}::test_what_a_firing_put_survives_a_power_cut_once_it_is_seen",
     ),
@@ -353,8 +354,8 @@ QUEUE_MUTANTS: Final = (
     _mutant(
         "a damaged batch is taken in up to the damage",
         "staged_intake",
-        "            await self._check(manifest)\n",
-        "",
+        "            step = await self._check(manifest)\n",
+        "            step = STEP_BYTES\n",
         INTAKE,
     ),
     _mutant(
@@ -421,9 +422,30 @@ QUEUE_MUTANTS: Final = (
     ),
     _mutant(
         "a duplicate returns before the first put is durable",
-        "dedup",
+        "once",
         "            if self.level == MEMORY:\n                return None\n",
         "            if self.level >= MEMORY:\n                return None\n",
         f"{DEDUP}::test_a_duplicate_waits_until_the_first_put_is_as_durable_as_it_asks",
+    ),
+    _mutant(
+        "the ids of a transaction are not remembered",
+        "putting",
+        "        dedup.add(digest, counter, put_time, moment)\n",
+        "",
+        f"{DEDUP_MANY}::test_power_cuts_leave_a_transaction_with_its_ids_or_none_of_it",
+    ),
+    _mutant(
+        "staged records of a queue that is not open leave no ids",
+        "staged_intake",
+        "    draft.set_states(dedup.seal(Batch(first=first, upto=upto - 1), 0.0))\n",
+        "",
+        f"{DEDUP_MANY}::test_ended_at_any_moment_staged_records_with_ids_are_there_once",
+    ),
+    _mutant(
+        "staged records of an open queue are not looked up",
+        "putting",
+        "        if any(of.dedup_id for of in attributes.values()):\n",
+        "        if False:\n",
+        f"{DEDUP_MANY}::test_ended_at_any_moment_staged_records_with_ids_are_there_once",
     ),
 )

@@ -99,6 +99,17 @@ def test_attributes_come_as_they_are_and_null_says_nothing(
         assert [q.take(timeout=30) for _ in range(3)] == [b"first", b"plain", b"plain"]
 
 
+def test_rows_whose_ids_the_window_knows_are_left_out(spark: SparkSession, store: Path) -> None:
+    rows = [(b"a", "1"), (b"again", "1"), (b"b", "2"), (b"plain", None), (b"plain", None)]
+    frame = spark.createDataFrame(rows, "data BINARY, dedup_id STRING").coalesce(1)
+    write(frame, store)
+    with fifoq.sync.open(store) as q:
+        write(frame.where("dedup_id IS NOT NULL"), store)
+        keys = q.put_many([b"x", b"x"], dedup_ids=["2", "1"])
+        assert [key.counter for key in keys] == [2, 1]
+    assert payloads(store) == [b"a", b"b", b"plain", b"plain"]
+
+
 def test_priorities_for_a_queue_without_are_refused_with_the_job(
     spark: SparkSession, store: Path
 ) -> None:
@@ -172,7 +183,7 @@ def test_a_job_of_which_one_task_fails_for_good_adds_nothing(
             r"column deliver_at: it is TIMESTAMP_NTZ, and TIMESTAMP is expected",
         ),
         ("'a' AS data, 1 AS ordering_key", r"column ordering_key: it is INT, and STRING is"),
-        ("'a' AS data, 'b' AS dedup_id", r"column dedup_id: the sink does not look into"),
+        ("'a' AS data, 1 AS dedup_id", r"column dedup_id: it is INT, and STRING is expected"),
     ],
 )
 def test_wrong_columns_are_named_before_anything_is_written(
@@ -194,6 +205,7 @@ def test_a_null_is_refused_and_nothing_is_added(spark: SparkSession, store: Path
     [
         ("10 AS priority", "column priority: 10 is not one of 0"),
         ("'' AS ordering_key", "column ordering_key: a key of 0 bytes"),
+        ("'' AS dedup_id", "column dedup_id: an id of 0 bytes"),
         ("TIMESTAMP '1960-01-01' AS deliver_at", "column deliver_at: -3"),
     ],
 )

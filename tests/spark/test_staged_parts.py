@@ -20,7 +20,7 @@ from fifoq.spark.staged import PartFile
 from fifoq.staged import FORMAT_VERSION, Manifest, Part
 from fifoq.staged_files import Place, StagedFiles
 from store import ItemTooLarge
-from store.blocks import DELIVER_AT, HEADERS, ORDERING_KEY, PRIORITY
+from store.blocks import DEDUP_ID, DELIVER_AT, HEADERS, ORDERING_KEY, PRIORITY
 from store.osfiles import OsFiles
 
 MAP = pa.map_(pa.string(), pa.string())
@@ -104,6 +104,7 @@ def test_attributes_of_rows_become_columns_and_what_says_nothing_none(
         priority=pa.array([0, 5, None, None, 9, 1], pa.int32()),
         deliver_at=pa.array(later, pa.timestamp("us", "Europe/Vienna")),
         ORDERING_KEY=pa.array(["ü", None, "a" * 255, None, None, None]),
+        dedup_id=pa.array([None, None, None, "1", None, "ü"]),
     )
     first, second = blocks_of(batch)
     assert dict(attributes_in(first)) == {
@@ -111,12 +112,12 @@ def test_attributes_of_rows_become_columns_and_what_says_nothing_none(
         3: Attributes(ordering_key=b"a" * 255),
     }, "what has come already is delivered at once"
     assert dict(attributes_in(second)) == {
-        1: Attributes(deliver_at=nanoseconds(now) + 86_400 * 10**9),
+        1: Attributes(deliver_at=nanoseconds(now) + 86_400 * 10**9, dedup_id=b"1"),
         2: Attributes(priority=9, deliver_at=nanoseconds(now) + 9 * 86_400 * 10**9),
-        3: Attributes(priority=1),
+        3: Attributes(priority=1, dedup_id="ü".encode()),
     }
     assert set(first.columns) == {PRIORITY, ORDERING_KEY}
-    assert set(second.columns) == {PRIORITY, DELIVER_AT}
+    assert set(second.columns) == {PRIORITY, DELIVER_AT, DEDUP_ID}
 
 
 def nanoseconds(moment: datetime) -> int:
@@ -135,6 +136,7 @@ def nanoseconds(moment: datetime) -> int:
             pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers()),
             "ordering_key: a key is not UTF-8",
         ),
+        ("dedup_id", pa.array(["a", "ü" * 128]), "dedup_id: an id of 256 bytes is not one of 1"),
         (
             "deliver_at",
             pa.array([-5_000_000, 5], pa.timestamp("us", "UTC")),

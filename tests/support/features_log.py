@@ -423,6 +423,7 @@ COMPRESSION_AND_DEDUPLICATION = (
         "deduplication by an id, within a window",
         "put(dedup_id=) QueueOptions.dedup_window",
         """fifoq/dedup::the_default_window_is_five_minutes
+        fifoq/dedup_many::put_many_takes_an_id_for_each_record
         fifoq/dedup::the_window_may_change_while_the_queue_runs_and_is_kept
         fifoq/dedup::after_the_window_the_id_is_new_again""",
         "A put with an id asks for it, no switch does. Ids are kept as digests of 16 bytes.",
