@@ -1,0 +1,1 @@
+"""What makes pages of the documentation: names from docstrings, figures from a run, the site."""
