@@ -66,6 +66,8 @@ class Intake:
         self.on_sync_due: Callable[[], None] = _nothing
         self.on_idle: Callable[[], None] = _nothing
         self.on_consumers_due: Callable[[], None] = _nothing
+        self.before_release: list[Callable[[Log], None]] = []
+        """What is to be done with the log before the directory is let go."""
         self.consumers = Consumers(options.cursor_cap_bytes)
         self._consumer_timer: asyncio.TimerHandle | None = None
         self.schedules: Schedules

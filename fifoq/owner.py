@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 
@@ -137,8 +137,10 @@ async def look_at_consumers(committer: Committer) -> None:
         committer.watch_consumers()
 
 
-def close_log(shown: dict[str, int], log: Log) -> None:
+def close_log(shown: dict[str, int], before: Iterable[Callable[[Log], None]], log: Log) -> None:
     """Close the log, past counters that were shown although nothing has them."""
+    for prepare in before:
+        prepare(log)
     for name, upto in shown.items():
         if log.status is Status.OPEN and log.queue(name).genesis.next_counter <= upto:
             draft = log.draft()
@@ -161,7 +163,7 @@ async def close(committer: Committer) -> None:
     try:
         if not isinstance(committer.failure, ForkError):
             shown = {name: line.shown_upto for name, line in committer.lines.items()}
-            await committer.finish(partial(close_log, shown))
+            await committer.finish(partial(close_log, shown, committer.before_release))
     except FifoqError as error:
         committer.close_error = committer.close_error or error
     finally:

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar, overload
@@ -16,6 +16,7 @@ from actors import ActorSystem
 from fifoq.codec import NOTHING_KEPT, Codec, Kept, kept_compression, kept_retention, read_kept
 from fifoq.committer import Committer
 from fifoq.compacting import Compacted, compact
+from fifoq.control.listener import Listener
 from fifoq.dead_letters import DeadLetters, name_of_letters
 from fifoq.dedup import Place, read_pages
 from fifoq.explain import Explanation, counter_of, explain
@@ -36,7 +37,7 @@ from fifoq.writer import Writer
 from store import DiskFull, Key, Log, Quarantine, Reader, open_log
 from store.files import Clock, Files
 from store.opening import Recover
-from store.state import QueueState
+from store.state import QueueState, State
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -78,10 +79,23 @@ class Store:
         self._queues: dict[str, Queue[Any]] = {}
         self._topics: dict[str, Topic[Any]] = {}
         self._closing: asyncio.Task[None] | None = None
+        self._listener = Listener(committer, self)
 
     def __repr__(self) -> str:
         state = "closed" if self._committer.closed else "open"
         return f"<Store {self.path!r} queues={len(self._queues)} {state}>"
+
+    @property
+    def opened(self) -> Mapping[str, Queue[Any]]:
+        """The queues that are open here, by name."""
+        return self._queues
+
+    @property
+    def state(self) -> State:
+        """What the log says of its queues. It belongs to the writer: look, and keep nothing."""
+        log = self._committer.log
+        assert log is not None
+        return log.state
 
     @property
     def quarantine(self) -> Quarantine | None:
@@ -297,6 +311,7 @@ class Store:
             await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        await self._listener.stop()
         await self._committer.schedules.stop()
         letting_go = await self._staged.stop()
         await self._system.stop(None)
@@ -443,7 +458,10 @@ async def _open_store(
         raise
     staged.start(watch=files is None)
     schedules.start()
-    return Store(path, committer, system, staged)
+    store = Store(path, committer, system, staged)
+    if files is None:
+        store._listener.start()
+    return store
 
 
 _ending: set[asyncio.Future[int]] = set()

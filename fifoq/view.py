@@ -20,6 +20,7 @@ from store import ForkError, Reader, RecordBlock
 from store.directory import access_error
 from store.files import Clock, Files
 from store.genesis import Genesis, check_name
+from store.state import State
 
 _SECOND = 1e9
 
@@ -108,6 +109,11 @@ class View:
             segments = reader.state.segments.values()
             return of_reader(self.path, reader.store_id, genesis, segments)
 
+    def every_stats(self) -> list[ReadOnlyStats]:
+        """Of all queues, as of one moment, by name."""
+        with self._looking() as reader:
+            return stats_of(reader.state)
+
     def last(self, name: str) -> int:
         """The newest counter that is committed, or 0."""
         with self._looking() as reader:
@@ -160,6 +166,13 @@ def _codec(reader: Reader, name: str, type: Any) -> Codec[Any]:
     """Made anew each time: the queue may have come to be, with another type, since."""
     queue = reader.state.queues.get(name)
     return Codec(type, read_kept(queue.configuration if queue is not None else None), name)
+
+
+def stats_of(state: State) -> list[ReadOnlyStats]:
+    """What a state says of all its queues, by name."""
+    segments = len(state.segments)
+    # A copy at once: whoever writes the log may add to them meanwhile.
+    return [_stats(queue.genesis, segments) for _, queue in sorted([*state.queues.items()])]
 
 
 def _stats(genesis: Genesis, segments: int) -> ReadOnlyStats:

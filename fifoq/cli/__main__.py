@@ -1,0 +1,6 @@
+"""`python -m fifoq.cli`: the same as `fifoq`."""
+
+from fifoq.cli import main
+
+if __name__ == "__main__":
+    main()

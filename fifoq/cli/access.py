@@ -1,0 +1,127 @@
+"""Reaching a store: to look, without anybody's help; to change, as its owner or by asking him.
+
+A store that is free is opened and owned for as long as the verb runs. A live one is asked over its
+socket. Both ways the same requests are answered by the same code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final, Protocol, TypeVar
+
+from fifoq.control.client import Client, NoAnswer, Refused, connect
+from fifoq.control.desk import NotThere, Visit
+from fifoq.control.messages import GetStats, Request, Stats
+from fifoq.control.place import is_there
+from fifoq.store import open_store
+from fifoq.view import View
+from store import AlreadyOpen
+from store.checkpoint import CHECKPOINT_NAMES
+from store.segment import segment_number
+
+A = TypeVar("A")
+
+BUSY_SECONDS: Final = 5.0
+"""How long a store is waited for that somebody owns who cannot be asked (yet)."""
+PAUSE_SECONDS: Final = 0.02
+ANSWER_SECONDS: Final = 60.0
+STATS_SECONDS: Final = 0.5
+"""An owner that does not say its figures in this time is not waited for: the files say most."""
+
+
+class Session(Protocol):
+    """Somebody who answers requests about one store."""
+
+    async def ask(self, request: Request, type: type[A], *, seconds: float | None = ...) -> A:
+        """The answer, waited for so many seconds at the most (None: for ever)."""
+
+
+class _Own:
+    """This process owns the store."""
+
+    def __init__(self, visit: Visit) -> None:
+        self._visit = visit
+
+    async def ask(
+        self, request: Request, type: type[A], *, seconds: float | None = ANSWER_SECONDS
+    ) -> A:
+        answer = await self._visit.answer(request)
+        assert isinstance(answer, type)
+        return answer
+
+
+@asynccontextmanager
+async def session(path: str, *, make: bool = False) -> AsyncIterator[Session]:
+    """Ask for changes of a store; `make` makes one where there is none.
+
+    NotThere, AlreadyOpen if its owner cannot be asked. What is leased and not acked is given back
+    at the end.
+    """
+    if not make:
+        require_store(path)
+    until = time.monotonic() + BUSY_SECONDS
+    pause = PAUSE_SECONDS
+    while True:
+        client = await connect(path) if is_there(path) else None
+        if client is not None:
+            async with client:
+                yield client
+            return
+        try:
+            store = await open_store(path)
+        except AlreadyOpen:
+            # Its owner has just begun, or is about to end, or does not listen at all.
+            if time.monotonic() > until:
+                raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 10 * PAUSE_SECONDS)
+            continue
+        async with store:
+            visit = Visit(store)
+            try:
+                yield _Own(visit)
+            finally:
+                visit.leave()
+        return
+
+
+@contextmanager
+def looking(path: str) -> Iterator[View]:
+    """See a store from outside, live or free. NotThere"""
+    require_store(path)
+    view = View(path)
+    try:
+        yield view
+    finally:
+        view.close()
+
+
+async def owner_stats(client: Client) -> Stats | None:
+    """What the owner says of its queues; None if it says nothing."""
+    try:
+        return await client.ask(GetStats(), Stats, seconds=STATS_SECONDS)
+    except (NoAnswer, Refused):
+        return None
+
+
+async def live_stats(path: str) -> Stats | None:
+    """The same for the store at a path; None also if nobody owns it."""
+    client = await connect(path) if is_there(path) else None
+    if client is None:
+        return None
+    async with client:
+        return await owner_stats(client)
+
+
+def require_store(path: str) -> None:
+    """NotThere unless there is a store at this path."""
+    try:
+        names = os.listdir(path)
+    except (FileNotFoundError, NotADirectoryError):
+        names = []
+    if not any(name in CHECKPOINT_NAMES or segment_number(name) is not None for name in names):
+        raise NotThere(f"{path}: there is no store here. Nothing was changed.")

@@ -1,0 +1,29 @@
+"""The app: every verb in its place."""
+
+from __future__ import annotations
+
+import importlib.metadata
+
+from fifoq.bench.command import command, queue_rows
+from fifoq.cli import looking, records
+from fifoq.cli.arguments import Json
+from fifoq.cli.frame import make_app, verb
+
+app = make_app("Durable queues and durable actors for asyncio.", name="fifoq")
+records.add_to(app)
+looking.add_to(app)
+app.command("bench", epilog="Example:\n\nfifoq bench --rows one-sync --dir .")(command(queue_rows))
+
+
+@verb(app, "version", example="fifoq version")
+def version(json: Json = False) -> None:
+    """Print the version."""
+    from fifoq.cli.output import print_json
+
+    found = importlib.metadata.version("fifoq")
+    print_json({"version": found}) if json else print(found)
+
+
+def main() -> None:
+    """Run the command that the arguments name."""
+    app(prog_name="fifoq")

@@ -1,0 +1,175 @@
+"""The frame of every verb: how it is added, how it ends, and what a mistake looks like.
+
+A mistake of the user's is one line on stderr and a status, never a traceback; with `--json` it is
+an object on stdout, where a script looks for the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from enum import IntEnum
+from typing import Any, ParamSpec, TypeVar
+
+import typer
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Status(IntEnum):
+    """What the exit status says."""
+
+    DONE = 0
+    """It was done."""
+    FAILED = 1
+    """It was not done; the line on stderr says why."""
+    USAGE = 2
+    """The arguments make no sense; nothing was begun."""
+    NOTHING = 3
+    """What was asked for is not there: an empty queue, no such record, cursor or store."""
+    DAMAGED = 4
+    """The store is damaged where it was read."""
+    IN_USE = 5
+    """Another process owns the store and could not be asked."""
+    INTERRUPTED = 130
+    """Ctrl-C."""
+    BROKEN_PIPE = 141
+    """Whoever read the output has gone."""
+    TERMINATED = 143
+    """SIGTERM."""
+
+
+class Ended(Exception):
+    """A verb ends here with a status, and says why if there is anything to say."""
+
+    def __init__(self, status: Status, message: str = "", *, kind: str = "Nothing") -> None:
+        super().__init__(message)
+        self.status, self.kind = status, kind
+
+
+def make_app(help: str, *, name: str | None = None) -> typer.Typer:
+    """An app, or a group of verbs."""
+    return typer.Typer(
+        name=name,
+        help=help,
+        no_args_is_help=True,
+        add_completion=name == "fifoq",
+        # Help as plain text: it is read in pipes as well, and rich alone would take longer to
+        # import than everything else.
+        rich_markup_mode=None,
+        # A traceback drawn with every local value would print users' records.
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+def verb(
+    app: typer.Typer, name: str, *, example: str
+) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Add a function to an app as a verb. `example` is a command that one can type."""
+
+    def add(function: Callable[P, None]) -> Callable[P, None]:
+        guarded = guard(function)
+        epilog = "Example:\n\n" + "\n\n".join(example.strip().splitlines())
+        app.command(name, epilog=epilog)(guarded)
+        return guarded
+
+    return add
+
+
+def guard(function: Callable[P, None]) -> Callable[P, None]:
+    """The function, with whatever it raises turned into a status and one line."""
+
+    @functools.wraps(function)
+    def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        as_json = bool(kwargs.get("json"))
+        try:
+            function(*args, **kwargs)
+            sys.stdout.flush()
+        except (typer.Exit, typer.BadParameter):
+            raise
+        except BrokenPipeError:
+            _leave_stdout()
+            raise typer.Exit(Status.BROKEN_PIPE) from None
+        except KeyboardInterrupt:
+            raise typer.Exit(Status.INTERRUPTED) from None
+        except Exception as error:
+            ended = _as_end(error)
+            if ended is None:
+                raise
+            _tell(ended, as_json)
+            raise typer.Exit(ended.status) from None
+
+    return guarded
+
+
+def run(function: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    """Run a coroutine to its end. Ctrl-C and SIGTERM cancel it, so it leaves things in order."""
+
+    async def main() -> R:
+        task = asyncio.current_task()
+        assert task is not None
+        terminated = False
+
+        def terminate() -> None:
+            nonlocal terminated
+            terminated = True
+            task.cancel()
+
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+        try:
+            return await function()
+        except asyncio.CancelledError:
+            if terminated:
+                raise Ended(Status.TERMINATED) from None
+            raise
+
+    return asyncio.run(main())
+
+
+def _as_end(error: Exception) -> Ended | None:
+    """How a verb ends that raised this; None for a mistake of ours, which needs its traceback."""
+    # Here: help needs none of it.
+    from fifoq.control.client import NoAnswer, Refused
+    from fifoq.control.desk import NotThere
+    from store import AlreadyOpen, CorruptionError, FifoqError
+
+    if isinstance(error, Ended):
+        return error
+    kind = error.kind if isinstance(error, Refused) else type(error).__name__
+    status = Status.FAILED
+    if isinstance(error, CorruptionError) or kind == CorruptionError.__name__:
+        status = Status.DAMAGED
+    elif isinstance(error, AlreadyOpen | NoAnswer):
+        status = Status.IN_USE
+    elif isinstance(error, NotThere) or kind == NotThere.__name__:
+        status = Status.NOTHING
+    elif not isinstance(error, FifoqError | OSError | ValueError | TimeoutError):
+        return None
+    return Ended(status, str(error), kind=kind)
+
+
+def _tell(ended: Ended, as_json: bool) -> None:
+    if not str(ended):
+        return
+    if as_json:
+        import msgspec
+
+        told = {"error": str(ended), "kind": ended.kind, "status": int(ended.status)}
+        print(msgspec.json.encode(told).decode(), flush=True)
+    else:
+        print(f"fifoq: {one_line(str(ended))}", file=sys.stderr)
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _leave_stdout() -> None:
+    """Let the interpreter end without telling of the pipe again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

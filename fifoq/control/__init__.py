@@ -1,0 +1,1 @@
+"""Asking the owner of a live store, from another process of this machine, for what changes it."""
