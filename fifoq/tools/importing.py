@@ -1,0 +1,78 @@
+"""Import: what an export wrote, or what people wrote in its formats, into a store.
+
+It owns the store meanwhile. Begun again after an interruption it goes on where it was, and what
+was imported whole is not imported twice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import BinaryIO
+
+import msgspec
+
+from fifoq.store import DEFAULT_QUEUE, open_store
+from fifoq.tools.pouring import Pouring, commits_of, skipped
+from fifoq.tools.sinks import Format
+from fifoq.tools.sources import open_source
+from fifoq.tools.threads import on_thread
+
+Progress = Callable[[int, int], None]
+"""Called with how many records are done, and how many there are, or 0 if that is not known."""
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """What an import did: `records` are in the store, `resumed` of them from runs before."""
+
+    path: str
+    format: Format
+    queues: list[str]
+    records: int
+    resumed: int = 0
+    keys_kept: bool
+
+
+async def import_records(
+    source: str | os.PathLike[str] | BinaryIO,
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    queue: str | None = None,
+    name: str | None = None,
+    keep_keys: bool = True,
+    again: bool = False,
+    partial: bool = False,
+    progress: Progress | None = None,
+) -> Imported:
+    """Put every record of `source` into the store at `path`, in order, durable on return.
+
+    Records go to the queues that they are from, or all to `queue`. Those of a queue that is new
+    here keep their counters and put times, unless `keep_keys` is false; others get new ones behind
+    what is there. `name` says what the source is called, if it does not say so itself. With `again`
+    a source that was imported before is imported once more. AlreadyOpen, FormatError: what was put
+    before the error stays, and the next run goes on behind it.
+    """
+    with ExitStack() as stack:
+        found = await on_thread(open_source, source, format, name, partial, stack)
+        queues = found.queues(queue)
+        keeps = keep_keys and found.header is not None and (queue is None or len(queues) == 1)
+        async with open_store(path) as store:
+            pouring = Pouring(store, found.name)
+            mark = await pouring.begin(queues, keep_keys=keeps, again=again)
+            if not mark.done:
+                commits = commits_of(await on_thread(skipped, found.rows(queue), mark.records))
+                while (batch := await on_thread(next, commits, None)) is not None:
+                    await pouring.put(batch)
+                    if progress is not None:
+                        progress(pouring.mark.records, found.about_records)
+                await pouring.end(forget=found.nameless)
+        return Imported(
+            path=found.path,
+            format=found.format,
+            queues=[queue.name for queue in queues] or [queue or DEFAULT_QUEUE],
+            records=pouring.mark.records,
+            resumed=mark.records,
+            keys_kept=bool(mark.keep_keys),
+        )
