@@ -1,7 +1,7 @@
 """NDJSON and msgpack: an export as one object after another. Bytes in, values out.
 
 A header, then rows, then an end that counts them. A stream without header and end, as people write
-them by hand, is read as well. In NDJSON a payload that is UTF-8 is `data`, any other is `base64`; in
+them by hand, is read as well. In NDJSON a payload that is UTF-8 is `data`, any other `base64`; in
 msgpack it is always `data`, as bytes.
 """
 
