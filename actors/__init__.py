@@ -16,6 +16,7 @@ from actors.errors import (
     NoReply,
     SystemStopped,
 )
+from actors.keyed import Keyed, KeyedStats
 from actors.life import State
 from actors.mailbox import BatchOptions, Intake, Mailbox, MailboxOptions, Overflow
 from actors.ref import Ref
@@ -38,6 +39,8 @@ __all__ = [
     "Context",
     "HandlerCancelled",
     "Intake",
+    "Keyed",
+    "KeyedStats",
     "Mailbox",
     "MailboxFull",
     "MailboxOptions",

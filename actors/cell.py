@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from anyio import CancelScope
 
 from actors import logs
 from actors.actor import Actor, Context
 from actors.batch import Reply
+from actors.current import running
 from actors.deadline import Deadline
 from actors.errors import ActorStopped
 from actors.group import Round
@@ -55,7 +56,8 @@ class Cell(Generic[M]):
     ) -> None:
         self.name = name
         self.parent = parent
-        self.children: list[Cell[Any]] = []
+        # In the order of spawning; a dict, since with thousands of them one must leave quickly.
+        self.children: dict[Cell[Any], None] = {}
         self.state = State.STARTING
         self.handled = self.failed = self.restarts = self.undelivered = 0
         self.batches: dict[str, int] = {}
@@ -76,8 +78,9 @@ class Cell(Generic[M]):
         self.told: Context[M] = Context(self, Reply())
         self._timers: Timers | None = None
         self._handling: Handling
-        if isinstance(self.mailbox, Feeding):
-            self._handling = self.mailbox.handling(self, actor)
+        if hasattr(self.mailbox, "handling"):
+            # Not `isinstance`: with a protocol that takes longer than all the rest.
+            self._handling = cast("Feeding", self.mailbox).handling(self, actor)
         else:
             self._handling = OneByOne(self) if self.on_batch is None else InBatches(self)
         # Set by a child that escalates: between two messages the cell takes it as its own failure.
@@ -98,6 +101,7 @@ class Cell(Generic[M]):
     async def run(self) -> None:
         """Live until the mailbox is closed and drained, or the deadline of a stop is over."""
         self.task = asyncio.current_task()
+        running.set(self)
         try:
             try:
                 while await self._live():
@@ -214,6 +218,11 @@ class Cell(Generic[M]):
         if self.waiting:
             self._scope.cancel()
 
+    def is_idle(self) -> bool:
+        """Whether the actor has nothing to do, and nothing that it will do later."""
+        nothing = self.waiting and not len(self._handling) and not self.promises
+        return nothing and not self._timers and self.state is State.RUNNING
+
     def is_being_cancelled(self) -> bool:
         """Whether a `CancelledError` in the cell's task is meant for the cell."""
         assert self.task is not None
@@ -244,7 +253,7 @@ class Cell(Generic[M]):
     async def _stop_children(self, deadline: float) -> None:
         # The youngest first: an older one may still be told something by it.
         while self.children:
-            child = self.children[-1]
+            child = next(reversed(self.children))
             child.request_stop(deadline)
             await child.ended.wait()
 
@@ -271,7 +280,7 @@ class Cell(Generic[M]):
         self._refuse()
         self._discard()
         self._scope.cancel()
-        for child in self.children:
+        for child in list(self.children):
             child.kill()
 
     def _refuse(self) -> None:

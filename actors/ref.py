@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, cast, overload
 
 from anyio import move_on_after
 
@@ -37,7 +37,9 @@ class Ref(Generic[M_contra]):
     def __init__(self, cell: Cell[M_contra]) -> None:
         mailbox = cell.mailbox
         self.cell = cell
-        self._mailbox: Intake = mailbox if isinstance(mailbox, Intake) else _NoIntake(cell.name)
+        self._mailbox: Intake = (
+            cast("Intake", mailbox) if hasattr(mailbox, "put_nowait") else _NoIntake(cell.name)
+        )
 
     @property
     def name(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -23,13 +24,13 @@ class ActorStats(Struct, frozen=True, kw_only=True):
 
     name: str
     state: State
-    depth: int
-    handled: int
-    failed: int
-    restarts: int
-    dropped: int
-    undelivered: int
-    batches: Mapping[str, int]
+    depth: int = 0
+    handled: int = 0
+    failed: int = 0
+    restarts: int = 0
+    dropped: int = 0
+    undelivered: int = 0
+    batches: Mapping[str, int] = MappingProxyType({})
 
 
 class SystemStats(Struct, frozen=True, kw_only=True):

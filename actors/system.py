@@ -14,6 +14,7 @@ from anyio import CancelScope, create_task_group
 from actors.actor import Actor
 from actors.cell import Cell
 from actors.errors import SystemStopped
+from actors.keyed import ACTIVE_MAX, IDLE_SECONDS, Keeper, Keyed, KeyedOptions
 from actors.mailbox import Mailbox, MailboxOptions
 from actors.ref import STOP_SECONDS, Ref
 from actors.stats import SystemStats
@@ -117,7 +118,8 @@ class ActorSystem:
 
     async def _stop_youngest(self) -> None:
         # Actors are given the refs of older ones: while they drain, those still listen.
-        self._stopping = [cell for cell in self._tree.cells.values() if cell.parent is None][-1]
+        cells = reversed(self._tree.cells.values())
+        self._stopping = next(cell for cell in cells if cell.parent is None)
         self._stopping.request_stop(self._deadline)
         await self._stopping.ended.wait()
 
@@ -167,6 +169,35 @@ class ActorSystem:
             await cell.ended.wait()
             raise
         return cell.ref
+
+    async def keyed(
+        self,
+        factory: Callable[[str], Actor[M]],
+        *,
+        name: str,
+        idle_seconds: float = IDLE_SECONDS,
+        active_max: int = ACTIVE_MAX,
+        mailbox: MailboxOptions | None = None,
+        supervision: Supervision | None = None,
+        durable: bool = False,
+    ) -> Keyed[M]:
+        """One actor for each key, made by `factory(key)` when a message for it comes.
+
+        After `idle_seconds` to twice as long without a message it is passivated. When there are
+        `active_max`, those that were used least recently go first, and senders outside of actors
+        wait for that. If one fails too often it alone stops; the next message makes a new one.
+        """
+        options = KeyedOptions(
+            idle_seconds=idle_seconds,
+            active_max=active_max,
+            mailbox=mailbox,
+            supervision=supervision,
+            durable=durable,
+        )
+        keyed = Keyed(factory, name, options)
+        rules = Supervision(strategy="escalate")
+        await self.spawn(Keeper, keyed.slots, name=name, mailbox=keyed.slots, supervision=rules)
+        return keyed
 
     @overload
     def find(self, name: str) -> Ref[Never] | None: ...

@@ -20,6 +20,9 @@ class Timers:
         self._handles: dict[str | int, asyncio.TimerHandle] = {}
         self._number = 0
 
+    def __len__(self) -> int:
+        return len(self._handles)
+
     def set(
         self, name: str | None, seconds: float, every: float | None, tell: Callable[[], None]
     ) -> None:

@@ -69,7 +69,7 @@ class Tree:
         )
         self.cells[cell.name] = cell
         if parent is not None:
-            parent.children.append(cell)
+            parent.children[cell] = None
         self.group.start_soon(cell.run, name=f"actor {cell.name}")
         return cell
 
@@ -109,7 +109,7 @@ class Tree:
     def siblings(self, cell: Cell[Any]) -> Sequence[Cell[Any]]:
         """The children of the cell's parent, the cell included, in the order of spawning."""
         if cell.parent is not None:
-            return cell.parent.children
+            return list(cell.parent.children)
         return [other for other in self.cells.values() if other.parent is None]
 
     async def lead(self, cell: Cell[Any], scope: Scope, error: Exception) -> Round:
@@ -120,7 +120,7 @@ class Tree:
         """An actor has ended: its name is free, its counts stay in the sums."""
         del self.cells[cell.name]
         if cell.parent is not None:
-            cell.parent.children.remove(cell)
+            del cell.parent.children[cell]
         self._rounds.forget(cell)
         stats = cell.stats()
         self.past.update({name: getattr(stats, name) for name in _SUMS})

@@ -130,7 +130,9 @@ def test_the_reference_of_the_test_kit_lists_every_name_and_option() -> None:
         assert [name for name in public if f"`{name}()`" not in page] == []
 
 
-@pytest.mark.parametrize("owner", ["ActorSystem", "Actor", "Ref", "Context", "Batch", "Reply"])
+@pytest.mark.parametrize(
+    "owner", ["ActorSystem", "Actor", "Ref", "Context", "Batch", "Reply", "Keyed"]
+)
 def test_the_actors_reference_names_every_method_and_no_other(owner: str) -> None:
     (row,) = re.findall(rf"^\| `{owner}` \| (.+) \|$", ACTORS_REFERENCE, re.MULTILINE)
     said = set(re.findall(r"`(\w+)\(\)`", row))

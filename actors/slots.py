@@ -1,0 +1,374 @@
+"""Slots: where the messages of one key wait while the actor of that key comes or goes.
+
+A slot is active (its actor takes messages), leaving (its actor was idle and ends), or waiting
+(there is no room for one more actor). While it is not active, messages queue up in it; then they
+go on one by one, so that the order of a key is never broken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from actors.batch import Asked
+from actors.current import is_inside
+from actors.errors import ActorStopped, MailboxFull
+from actors.mailbox import Intake
+
+if TYPE_CHECKING:
+    from actors.cell import Cell
+    from actors.watch import Terminated
+
+EVICTED_SHARE = 16
+"""One in so many actors leaves when there is no room for another."""
+RETRY_SECONDS_MIN = 0.001
+RETRY_SECONDS_MAX = 0.064
+"""While every actor is busy, how often it is looked whether one can leave."""
+
+
+class _Entry:
+    """A letter that queues up. Whoever awaits its `turn` sends it then; without, the slot does."""
+
+    __slots__ = ("letter", "turn")
+
+    def __init__(self, letter: object, turn: asyncio.Future[None] | None) -> None:
+        self.letter = letter
+        self.turn = turn
+
+
+class Slot:
+    """What is known about one key while it has an actor, or messages that wait for one."""
+
+    __slots__ = ("cell", "key", "leaving", "queue", "sending", "touched")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.queue: deque[_Entry] = deque()
+        # The latest actor of the key; it takes messages unless it is None or leaving.
+        self.cell: Cell[Any] | None = None
+        self.leaving = False
+        # Puts under way: an actor does not leave between a put and what it is for.
+        self.sending = 0
+        self.touched = True
+
+    @property
+    def active(self) -> bool:
+        return self.cell is not None and not self.leaving
+
+
+class Slots:
+    """The slots of one `Keyed`, and the mailbox of the actor that is the parent of all others.
+
+    It is a mailbox only to be closed and drained with the system; nothing is ever handed out.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        activate: Callable[[str], Cell[Any]],
+        *,
+        idle_seconds: float,
+        active_max: int,
+        size_max: int,
+    ) -> None:
+        self.name = name
+        self.activated = self.passivated = self.undelivered = 0
+        self.slots: OrderedDict[str, Slot] = OrderedDict()
+        self.waiting: deque[Slot] = deque()
+        self.living = 0
+        self._leaving = 0
+        self._make = activate
+        self._idle_seconds = idle_seconds
+        self._active_max = active_max
+        self._size_max = size_max
+        self._loop = asyncio.get_running_loop()
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._retry_seconds = RETRY_SECONDS_MIN
+        self._closed = False
+        self._drained = asyncio.Event()
+        self.parent: Cell[Any] | None = None
+
+    # Sending
+
+    async def put(self, key: str, letter: object) -> None:
+        """Send a letter to the actor of the key. Waits for its turn, and for room as it does."""
+        while True:
+            slot = self._find(key, exempt=False)
+            if not slot.active or slot.queue:
+                await self._turn(slot, letter)
+            cell = slot.cell
+            assert cell is not None
+            slot.sending += 1
+            try:
+                await _intake(cell).put(letter)
+            except ActorStopped:
+                # It stops by itself, or somebody stopped it: the next one handles this.
+                self._left(slot, cell)
+            else:
+                return
+            finally:
+                slot.sending -= 1
+
+    def put_nowait(self, key: str, letter: object, *, exempt: bool) -> None:
+        """Send it now; MailboxFull where `put` would wait, unless it is exempt."""
+        slot = self._find(key, exempt=exempt)
+        if slot.active and not slot.queue:
+            assert slot.cell is not None
+            try:
+                _intake(slot.cell).put_nowait(letter, exempt=exempt)
+            except ActorStopped:
+                self._left(slot, slot.cell)
+            else:
+                return
+        if not exempt and (slot.cell is None or len(slot.queue) >= self._size_max):
+            self._forget_if_unused(slot)
+            raise MailboxFull(self._name_of(key), self._size_max)
+        slot.queue.append(_Entry(letter, None))
+
+    def withdraw(self, key: str, letter: object) -> None:
+        """Forget an `Asked` whose asker has left."""
+        slot = self.slots.get(key)
+        if slot is not None and slot.cell is not None:
+            _intake(slot.cell).withdraw(letter)
+
+    def cell_of(self, key: str) -> Cell[Any]:
+        """The actor of the key, activated if there is none; it may be a leaving one."""
+        slot = self._find(key, exempt=True)
+        assert slot.cell is not None
+        return slot.cell
+
+    def _find(self, key: str, *, exempt: bool) -> Slot:
+        slot = self.slots.get(key)
+        if self._closed and (slot is None or not slot.active):
+            raise ActorStopped(self._name_of(key))
+        if slot is None:
+            slot = self._add(key)
+        if slot.cell is None and (self._has_room() or exempt or self._is_inside()):
+            # Whoever is an actor does not wait for room: others might wait for it.
+            self._activate_now(slot)
+        elif slot.cell is None:
+            self._evict()
+        slot.touched = True
+        self.slots.move_to_end(key)
+        return slot
+
+    def _add(self, key: str) -> Slot:
+        slot = self.slots[key] = Slot(key)
+        self.waiting.append(slot)
+        if self._sweeper is None:
+            self._sweeper = self._loop.call_later(self._idle_seconds, self._sweep)
+        return slot
+
+    def _has_room(self) -> bool:
+        # The one that asks is the last of those that wait.
+        return self.living + len(self.waiting) <= self._active_max
+
+    def _is_inside(self) -> bool:
+        return self.parent is not None and is_inside(self.parent.tree)
+
+    async def _turn(self, slot: Slot, letter: object) -> None:
+        """Wait until all letters that came before have gone to an actor that takes more."""
+        entry = _Entry(letter, self._loop.create_future())
+        slot.queue.append(entry)
+        try:
+            while True:
+                assert entry.turn is not None
+                await entry.turn
+                if slot.active:
+                    break
+                # The actor has left in between. The place at the head is kept.
+                entry.turn = self._loop.create_future()
+        except BaseException:
+            with suppress(ValueError):
+                slot.queue.remove(entry)
+            self._advance(slot)
+            self._forget_if_unused(slot)
+            raise
+        first = slot.queue.popleft()
+        assert first is entry
+        # Not now: a letter that nobody awaits would get ahead of this one.
+        self._loop.call_soon(self._advance, slot)
+
+    def _advance(self, slot: Slot) -> None:
+        """Let the first letter of the queue go, if there is an actor for it."""
+        while slot.queue and slot.active:
+            entry = slot.queue[0]
+            if entry.turn is not None:
+                if not entry.turn.done():
+                    entry.turn.set_result(None)
+                return
+            assert slot.cell is not None
+            try:
+                _intake(slot.cell).put_nowait(entry.letter, exempt=True)
+            except ActorStopped:
+                self._left(slot, slot.cell)
+                return
+            slot.queue.popleft()
+        self._look_if_drained()
+
+    # Actors come and go
+
+    def _activate_now(self, slot: Slot) -> None:
+        self.waiting.remove(slot)
+        try:
+            self._activate(slot)
+        except BaseException:
+            self._forget_if_unused(slot)
+            raise
+        self._advance(slot)
+        self._evict()
+
+    def _activate(self, slot: Slot) -> None:
+        cell = self._make(slot.key)
+        slot.cell, slot.leaving = cell, False
+        self.living += 1
+        self.activated += 1
+        cell.tree.watches.add(slot, cell, partial(self._ended, slot, cell))
+
+    def passivate(self, slot: Slot) -> None:
+        """Let the actor end, after what it has; what comes from now on queues up."""
+        assert slot.cell is not None
+        if not slot.leaving:
+            self.passivated += 1
+            self._left(slot, slot.cell)
+            slot.cell.request_stop(None)
+
+    def _left(self, slot: Slot, cell: Cell[Any]) -> None:
+        if slot.cell is cell and not slot.leaving:
+            slot.leaving = True
+            self._leaving += 1
+
+    def _ended(self, slot: Slot, cell: Cell[Any], _: Terminated) -> None:
+        self.living -= 1
+        self.undelivered += cell.undelivered
+        if slot.leaving:
+            self._leaving -= 1
+        slot.cell, slot.leaving = None, False
+        # Those who wait for room came first.
+        if slot.queue:
+            self.waiting.append(slot)
+        else:
+            self._forget_if_unused(slot)
+        self._give_room()
+        self._look_if_drained()
+
+    def _give_room(self) -> None:
+        while self.waiting and self.living < self._active_max:
+            slot = self.waiting.popleft()
+            if not slot.queue:
+                self._forget_if_unused(slot)
+                continue
+            try:
+                self._activate(slot)
+            except Exception as error:
+                self.undelivered += self._fail(slot, error)
+                self._forget_if_unused(slot)
+            else:
+                self._advance(slot)
+        self._evict()
+
+    def _evict(self) -> None:
+        """Make room for those that wait: the idle actors leave that were used least recently."""
+        wanted = self.living + len(self.waiting) - self._active_max - self._leaving
+        if wanted <= 0 or self._retry is not None:
+            return
+        # Some more at once: who comes next finds room and need not wait for an actor to end.
+        wanted = max(wanted, self._active_max // EVICTED_SHARE)
+        for slot in list(self.slots.values()):
+            if not wanted:
+                break
+            if self._may_leave(slot):
+                self.passivate(slot)
+                wanted -= 1
+        if self.waiting and not self._leaving:
+            # All are busy, and nobody says when that changes.
+            self._retry = self._loop.call_later(self._retry_seconds, self._evict_again)
+            self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
+        else:
+            self._retry_seconds = RETRY_SECONDS_MIN
+
+    def _evict_again(self) -> None:
+        self._retry = None
+        self._evict()
+
+    def _may_leave(self, slot: Slot) -> bool:
+        cell = slot.cell
+        return cell is not None and not slot.leaving and not slot.sending and cell.is_idle()
+
+    def _sweep(self) -> None:
+        """Passivate whoever did nothing since the last time."""
+        for slot in list(self.slots.values()):
+            if not slot.touched and self._may_leave(slot):
+                self.passivate(slot)
+            slot.touched = False
+        self._sweeper = None
+        if self.slots:
+            self._sweeper = self._loop.call_later(self._idle_seconds, self._sweep)
+
+    def _forget_if_unused(self, slot: Slot) -> None:
+        if slot.cell is None and not slot.queue and self.slots.get(slot.key) is slot:
+            del self.slots[slot.key]
+            with suppress(ValueError):
+                self.waiting.remove(slot)
+
+    # The mailbox of the parent
+
+    async def next_batch(self) -> None:
+        """Wait until it is closed, and every letter is with an actor."""
+        await self._drained.wait()
+
+    def close(self) -> None:
+        """Take no more; whoever waits for a turn gets ActorStopped."""
+        self._closed = True
+        for slot in self.slots.values():
+            for entry in slot.queue:
+                if entry.turn is not None and not entry.turn.done():
+                    entry.turn.set_exception(ActorStopped(self._name_of(slot.key)))
+        self._look_if_drained()
+
+    def discard(self, error: BaseException) -> int:
+        """Forget what queues up; returns how many letters were told."""
+        told = sum(self._fail(slot, error) for slot in self.slots.values())
+        for timer in (self._sweeper, self._retry):
+            if timer is not None:
+                timer.cancel()
+        return told
+
+    def __len__(self) -> int:
+        return sum(len(slot.queue) for slot in self.slots.values())
+
+    def _fail(self, slot: Slot, error: BaseException) -> int:
+        told = 0
+        for entry in slot.queue:
+            if entry.turn is not None:
+                if not entry.turn.done():
+                    entry.turn.set_exception(error)
+            elif type(entry.letter) is Asked:
+                if not entry.letter.future.done():
+                    entry.letter.future.set_exception(error)
+            else:
+                told += 1
+        # Whoever awaits takes its own letter out.
+        slot.queue = deque(entry for entry in slot.queue if entry.turn is not None)
+        return told
+
+    def _look_if_drained(self) -> None:
+        if (
+            self._closed
+            and not self._drained.is_set()
+            and not any(slot.queue for slot in self.slots.values())
+        ):
+            self._drained.set()
+
+    def _name_of(self, key: str) -> str:
+        return f"{self.name}/{key}"
+
+
+def _intake(cell: Cell[Any]) -> Intake:
+    # Not checked: that takes longer than to send a message, and spawning has done it.
+    return cast("Intake", cell.mailbox)
