@@ -16,7 +16,7 @@ import msgspec
 from fifoq.browse import Record, read_page
 from fifoq.codec import Codec, decode_headers, read_kept
 from fifoq.explain import Explanation, explain
-from store import ForkError, Reader, RecordBlock
+from store import ForkError, Key, Reader, RecordBlock
 from store.directory import access_error
 from store.files import Clock, Files
 from store.genesis import Genesis, check_name
@@ -126,8 +126,18 @@ class View:
                 return _codec(reader, name, type).decode(block.payloads()[0])
             return None
 
+    def raw_page(
+        self, name: str, start: int, last: int
+    ) -> tuple[list[tuple[Key, bytes, bytes | None]], int]:
+        """Some records from `start` on that are not removed, and where the next page starts.
+
+        Each with its key, its bytes and its headers as they are encoded.
+        """
+        with self._looking() as reader:
+            return read_page(_Live(reader), name, start, last)
+
     def page(self, name: str, type: Any, start: int, last: int) -> tuple[list[Record[Any]], int]:
-        """Some records from `start` on that are not removed, and where the next page starts."""
+        """The same, decoded."""
         with self._looking() as reader:
             found, following = read_page(_Live(reader), name, start, last)
             codec = _codec(reader, name, type)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib.metadata
 
 from fifoq.bench.command import command, queue_rows
-from fifoq.cli import looking, records
+from fifoq.cli import letters, looking, moving, records
 from fifoq.cli.arguments import Json
 from fifoq.cli.frame import make_app, verb
 
 app = make_app("Durable queues and durable actors for asyncio.", name="fifoq")
 records.add_to(app)
 looking.add_to(app)
+letters.add_to(app)
+moving.add_to(app)
 app.command("bench", epilog="Example:\n\nfifoq bench --rows one-sync --dir .")(command(queue_rows))
 
 

@@ -1,4 +1,4 @@
-"""Verbs that look at a store and change nothing: stats, queues."""
+"""Verbs that look at a store and change nothing: stats, queues, inspect, explain, cursors."""
 
 from __future__ import annotations
 
@@ -7,10 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fifoq.cli.arguments import Json, Long, OneQueue, StorePath
+from fifoq.cli.arguments import (
+    DEFAULT_QUEUE,
+    Json,
+    KeyText,
+    Long,
+    OneQueue,
+    QueueName,
+    StorePath,
+    counter_of,
+)
 from fifoq.cli.frame import Ended, Status, run, verb
 
 if TYPE_CHECKING:
+    from fifoq.cli.inspecting import QueueFacts, StoreFacts
     from fifoq.cli.output import Cell
     from fifoq.stats import QueueStats
     from fifoq.view import ReadOnlyStats
@@ -26,6 +36,11 @@ def add_to(app: typer.Typer) -> None:
         stats
     )
     verb(app, "queues", example="fifoq queues data/orders --long")(queues)
+    verb(app, "cursors", example="fifoq cursors data/orders")(cursors)
+    verb(app, "inspect", example="fifoq inspect data/orders\nfifoq inspect data/orders --json")(
+        inspect
+    )
+    verb(app, "explain", example="fifoq explain data/orders 17")(explain)
 
 
 def stats(path: StorePath, queue: OneQueue = None, json: Json = False) -> None:
@@ -70,6 +85,101 @@ def queues(path: StorePath, long: Long = False, json: Json = False) -> None:
     else:
         for each in found:
             print(each.name)
+
+
+def cursors(path: StorePath, queue: OneQueue = None, json: Json = False) -> None:
+    """Cursors and consumers: where each is, and how far behind.
+
+    `lag` counts records that are on disk and not done, as the last commit has it.
+    """
+    from fifoq.cli import inspecting
+    from fifoq.cli.output import ago, print_json, print_table
+
+    found = [each for each in inspecting.cursors(path) if queue in (None, each.queue)]
+    if json:
+        print_json(found)
+        return
+    now = time.time_ns()
+    rows: list[list[Cell]] = [
+        [c.queue, c.name, c.kind, c.counter, c.lag, ago(c.written_at, now)] for c in found
+    ]
+    print_table(("queue", "name", "kind", "at", "lag", "moved"), rows)
+
+
+def inspect(path: StorePath, queue: OneQueue = None, json: Json = False) -> None:
+    """What the files of a store hold: segments, options, types, schedules.
+
+    Read from the files alone. Options are those that are not the defaults.
+    """
+    from fifoq.cli import inspecting
+    from fifoq.cli.output import print_json
+
+    found = inspecting.inspect(path)
+    chosen = [each for each in found.queues if queue in (None, each.name)]
+    if queue is not None and not chosen:
+        raise _no_queue(queue)
+    if json:
+        print_json(found if queue is None else chosen[0])
+        return
+    if queue is None:
+        _print_store(found)
+    for each in chosen:
+        _print_queue(each)
+
+
+def explain(
+    path: StorePath, key: KeyText, queue: QueueName = DEFAULT_QUEUE, json: Json = False
+) -> None:
+    """What became of a record, from the log alone.
+
+    Never its payload. Of a live store the owner says whether it is ready, delayed or leased. Status
+    3 if it was never put.
+    """
+    from fifoq.cli.output import print_json
+    from fifoq.cli.watching import explanation
+
+    counter = counter_of(key)
+    found = run(lambda: explanation(path, queue, counter))
+    print_json(found) if json else print(found)
+    if found.state == "not put":
+        raise Ended(Status.NOTHING)
+
+
+def _print_store(found: StoreFacts) -> None:
+    from fifoq.cli.output import print_facts, print_table, size_text
+
+    facts: dict[str, Cell] = {
+        "path": found.path,
+        "id": found.id,
+        "bytes": size_text(found.bytes),
+        "states": found.states,
+        "staged batches": found.staged,
+        "damaged regions": len(found.damage),
+    }
+    print_facts(facts)
+    print()
+    rows: list[list[Cell]] = [
+        [str(s.number), size_text(s.bytes), s.records, s.live, size_text(s.live_bytes)]
+        for s in found.segments
+    ]
+    print_table(("segment", "bytes", "records", "live", "live bytes"), rows)
+
+
+def _print_queue(found: QueueFacts) -> None:
+    from fifoq.cli.output import as_json, print_facts
+
+    print()
+    facts: dict[str, Cell] = {
+        "queue": found.name,
+        "size": found.size,
+        "next counter": found.next_counter,
+        "removed up to": found.floor,
+        "options": as_json(found.options).decode() if found.options else "defaults",
+        "type": found.schema or "bytes",
+        "segments": ", ".join(map(str, found.segments)) or "none",
+        "schedules": ", ".join(found.schedules) or "none",
+    }
+    print_facts(facts)
 
 
 def _no_queue(name: str) -> Ended:

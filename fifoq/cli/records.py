@@ -33,6 +33,8 @@ STDIN: Final = "-"
 def add_to(app: typer.Typer) -> None:
     verb(app, "put", example=PUT_EXAMPLE)(put)
     verb(app, "take", example=TAKE_EXAMPLE)(take)
+    verb(app, "peek", example="fifoq peek data/orders -n 3 --long")(peek)
+    verb(app, "tail", example="fifoq tail data/orders -f")(tail)
 
 
 PUT_EXAMPLE = """
@@ -159,6 +161,56 @@ def take(
 
     if not run(take_all) and not (everything or follow):
         raise Ended(Status.NOTHING, f"queue {queue!r} has nothing to take.", kind="QueueEmpty")
+
+
+def peek(
+    path: StorePath,
+    queue: QueueName = DEFAULT_QUEUE,
+    count: CountOf = 1,
+    start: Annotated[
+        int, typer.Option("--from", metavar="COUNTER", min=1, help="Begin at this counter.")
+    ] = 1,
+    long: Long = False,
+    null: Null = False,
+    raw: Raw = False,
+    json: Json = False,
+) -> None:
+    """Print the oldest records of a queue and change nothing.
+
+    Delayed and leased ones are among them. Status 3 if there are none.
+    """
+    from fifoq.cli import reading
+    from fifoq.cli.output import RecordWriter
+
+    writer = RecordWriter(queue, json=json, null=null, long=long, raw=raw)
+    if not reading.peek(path, queue, writer, start=start, count=count):
+        raise Ended(Status.NOTHING, f"queue {queue!r} has nothing to show.", kind="QueueEmpty")
+
+
+def tail(
+    path: StorePath,
+    queue: QueueName = DEFAULT_QUEUE,
+    count: Annotated[
+        int, typer.Option("--count", "-n", min=0, metavar="COUNT", help="How many old ones.")
+    ] = 10,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on with what is put, until interrupted.")
+    ] = False,
+    long: Long = False,
+    null: Null = False,
+    raw: Raw = False,
+    json: Json = False,
+) -> None:
+    """Print the newest records of a queue, and what is put from now on.
+
+    Records that were taken are shown too, as long as they are on disk. Nothing is changed, and the
+    owner does not notice.
+    """
+    from fifoq.cli import reading
+    from fifoq.cli.output import RecordWriter
+
+    writer = RecordWriter(queue, json=json, null=null, long=long, raw=raw)
+    reading.tail(path, queue, writer, count=count, follow=follow)
 
 
 async def _take(

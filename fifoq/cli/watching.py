@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 import msgspec
 
 from fifoq.cli.access import live_stats, looking, require_store
 from fifoq.cli.output import counted
+from fifoq.control.client import NoAnswer, connect
+from fifoq.control.messages import Explain
+from fifoq.control.place import is_there
+from fifoq.explain import Explanation
 from fifoq.stats import QueueStats
 from fifoq.view import ReadOnlyStats
+from store.genesis import check_name
+
+EXPLAIN_SECONDS: Final = 10.0
+"""The log is read for it, which may take a while."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,3 +64,16 @@ async def snapshot(path: str) -> Snapshot:
         process = None
     in_order = {name: queues[name] for name in sorted(queues)}
     return Snapshot(path=path, time=time.time_ns(), process=process, queues=in_order)
+
+
+async def explanation(path: str, queue: str, counter: int) -> Explanation:
+    """What became of a record: the owner says most, the files say enough."""
+    require_store(path)
+    client = await connect(path) if is_there(path) else None
+    if client is not None:
+        async with client:
+            with suppress(NoAnswer):
+                request = Explain(queue=queue, counter=counter)
+                return await client.ask(request, Explanation, seconds=EXPLAIN_SECONDS)
+    with looking(path) as view:
+        return view.explain(check_name(queue), counter)

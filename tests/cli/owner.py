@@ -4,7 +4,6 @@
     fail QUEUE TEXT     a record that becomes a dead letter at once
     size QUEUE          prints how many are in it
     take QUEUE          prints the oldest, or nothing there
-    stuck SECONDS       blocks the event loop
 
 Every command is answered with one line.
 """
@@ -14,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
 
 import msgspec
 
@@ -44,9 +42,6 @@ async def main(path: str) -> None:
 
 
 async def do(store: fifoq.Store, verb: str, name: str, text: str = "") -> object:
-    if verb == "stuck":
-        time.sleep(float(name))
-        return "awake"
     queue = store.opened.get(name) or await store.queue(name)
     if verb == "size":
         return len(queue)
