@@ -201,7 +201,7 @@ async def test_many_delayed_records_need_little_memory(bench: Bench) -> None:
         ({"priority": 3}, "has no priorities"),
         ({"priority": 11}, "not one of 0"),
         ({"priority": "high"}, "is not a whole number"),
-        ({"ordering_key": ""}, "of 0 bytes"),
+        ({"ordering_key": ""}, "ordering_key has 0 bytes"),
         ({"ordering_key": 5}, "is a str"),
         ({"colour": "red"}, "not 'colour'"),
     ],
@@ -255,6 +255,22 @@ async def test_what_is_due_when_the_queue_is_opened_comes_before_younger_ones(
         assert (q.stats().ready, q.stats().delayed) == (10, 1)
         assert [await q.take() for _ in range(10)] == [b"%d" % number for number in range(10)]
         assert await q.peek() is None
+
+
+async def test_what_came_due_while_the_store_was_closed_is_at_its_place(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the order of the puts, and not of their times: however many are due, all of them are."""
+    now = fake_time(monkeypatch)
+    monkeypatch.setattr(waiting, "DUE_MAX", 2)
+    items = [b"%d" % n for n in range(6)]
+    async with bench.open() as q:
+        for n, item in enumerate(items):
+            await q.put(item, delay=10 - n)
+        await q.put(b"young")
+    now[0] += 60 * 10**9
+    async with bench.open() as q:
+        assert await drained(q) == [*items, b"young"]
 
 
 @pytest.mark.parametrize("durability", LEVELS)

@@ -9,8 +9,8 @@ from collections import defaultdict
 import pytest
 
 from actors.testing import settle
-from fifoq import waiting
-from tests.fifoq.support import Bench, cancelled, drained, fake_time, started
+from fifoq import Queue, waiting
+from tests.fifoq.support import Bench, SmallDisk, cancelled, drained, fake_time, started
 
 pytestmark = pytest.mark.anyio
 
@@ -313,3 +313,49 @@ async def test_at_the_limit_whoever_waits_gets_no_second_record_of_a_key(
         await (await tasks[0]).ack()
         assert (await tasks[1]).item == b"2"
         await cancelled(tasks[2])
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+@pytest.mark.parametrize("taken", [True, False])
+async def test_a_record_on_its_way_to_the_dead_letters_has_its_key_until_it_is_there(
+    bench: Bench, durability: str, taken: bool
+) -> None:
+    """Whoever leases past one that was leased too often must not get its follower before."""
+    async with bench.open(durability=durability, max_retries=0) as q:
+        await q.put_many([b"a1", b"a2"], ordering_key="a")
+        await q.lease()
+        await q.flush()
+    async with bench.open(durability=durability) as q:
+        assert await q.peek() == b"a1", "nobody gave it back"
+        bench.runner.hold()
+        first = await started(_item_of(q))
+        second = await started(q.take() if taken else _item_of(q))
+        assert [first.done(), second.done()] == [False, False]
+        async with bench.after_crash().open() as twin:
+            assert (len(twin), twin.leasing.attempts_of(1)) == (2, 1)
+        bench.runner.let_go()
+        assert await first == b"a2"
+        assert q.stats().dead_lettered == 1
+        await cancelled(second)
+
+
+async def _item_of(q: Queue[bytes]) -> bytes:
+    return (await q.lease()).item
+
+
+async def test_a_full_disk_that_puts_a_burial_off_keeps_its_key_back() -> None:
+    disk = SmallDisk()
+    async with disk.open(max_retries=0, retry_backoff=0) as q:
+        await q.put_many([bytes(1 << 16), b"a2"], ordering_key="a")
+        await q.put(b"b1", ordering_key="b")
+        delivery = await q.lease()
+        disk.fill()
+        delivery.nack()
+        await settle()
+        assert (await q.lease()).item == b"b1"
+        follower = await started(_item_of(q))
+        await asyncio.sleep(10)
+        assert (follower.done(), q.stats().dead_lettered) == (False, 0)
+        disk.empty()
+        assert await follower == b"a2"
+        assert q.stats().dead_lettered == 1

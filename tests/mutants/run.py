@@ -34,6 +34,7 @@ TEST_SECONDS_MAX: Final = 30
 """A mutant may make a test wait for ever: the test is stopped, and has killed it."""
 _RUN_IN_CHILD: Final = "--child"
 _SURVIVED: Final = "survived"
+_NOT_USED: Final = "the real module was loaded"
 _NOT_A_KILL: Final = ("NameError", "UnboundLocalError", "SyntaxError", "ImportError")
 """Errors that tell of a mutant which is not what it says it is."""
 
@@ -139,13 +140,15 @@ def run_here(name: str | None, killers: Sequence[str]) -> int:
     sys.dont_write_bytecode = True
     reporter = _Reporter()
     options = ["-x", "-q", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    arguments = [*options, "-m", "not deep", "--no-header", "--tb=short"]
+    # Plain asserts: since the kit is a plugin, pytest would load our packages itself otherwise.
+    arguments = [*options, "--assert=plain", "-m", "not deep", "--no-header", "--tb=short"]
     arguments += [f"--timeout={TEST_SECONDS_MAX}", *killers]
     status = int(pytest.main(arguments, plugins=[reporter]))
     if name is not None:
         mutant = by_name(name)
         module = sys.modules.get(f"{mutant.package}.{mutant.module}")
-        assert module is None or isinstance(module.__loader__, _Loader), "the mutant was not used"
+        if module is not None and not isinstance(module.__loader__, _Loader):
+            reporter.failed = _NOT_USED
     sys.stdout.flush()
     print(f"\n{status} {reporter.failed or _SURVIVED}")
     return status
@@ -203,6 +206,8 @@ def _run_child(name: str | None, killers: Sequence[str]) -> tuple[str | None, st
         return "the time limit", ""
     output = result.stdout.decode(errors="replace")
     status, _, failed = output.rstrip().rpartition("\n")[2].partition(" ")
+    if failed == _NOT_USED:
+        raise RuntimeError(f"{name}: {failed}, and not the mutant\n{output}")
     if status == str(int(pytest.ExitCode.OK)):
         return None, output
     if status != str(int(pytest.ExitCode.TESTS_FAILED)):

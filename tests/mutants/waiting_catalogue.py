@@ -48,6 +48,22 @@ WAITING_MUTANTS: Final = (
         DELAY,
     ),
     _mutant(
+        "what came due while the store was closed is behind younger ones",
+        "waiting",
+        "        return there and (not self.fetching or head < min(self.fetching))\n",
+        "        return there\n",
+        DELAY,
+    ),
+    _mutant(
+        "a record on its way to the dead letters lets its key go",
+        "lease",
+        '            self.burials.begin(record, "max-retries", attempts=attempt - 1, '
+        "reason=NEVER_BACK)\n",
+        '            self.burials.begin(record, "max-retries", attempts=attempt - 1, '
+        "reason=NEVER_BACK)\n            queue.key_free(record)\n",
+        f"{KEYS}::test_a_record_on_its_way_to_the_dead_letters_has_its_key_until_it_is_there",
+    ),
+    _mutant(
         "a cancelled delay stays on disk",
         "waiting",
         "        self._leave(record, self.purged)\n",
