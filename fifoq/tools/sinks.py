@@ -16,6 +16,7 @@ import aiofiles.os
 import msgspec
 
 from fifoq.tools import arrow, streams
+from fifoq.tools.copying import sync_directory
 from fifoq.tools.rows import End, Header, Row
 from fifoq.tools.snapshot import Bound, Place
 from fifoq.tools.threads import on_thread
@@ -274,15 +275,6 @@ class PipeSink:
 
 def part_name(format: Format, number: int) -> str:
     return f"part-{number:05d}.{format}"
-
-
-def sync_directory(path: str) -> None:
-    """Make names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 async def _load(path: str) -> Saved | None:
