@@ -20,6 +20,8 @@ from actors.keyed import Keyed, KeyedStats
 from actors.life import State
 from actors.mailbox import BatchOptions, Intake, Mailbox, MailboxOptions, Overflow
 from actors.ref import Ref
+from actors.router import Pool, Router
+from actors.routing import Routing
 from actors.stats import ActorStats, SystemStats
 from actors.supervision import Scope, Strategy, Supervision
 from actors.system import ActorSystem
@@ -47,8 +49,11 @@ __all__ = [
     "NameTaken",
     "NoReply",
     "Overflow",
+    "Pool",
     "Ref",
     "Reply",
+    "Router",
+    "Routing",
     "Scope",
     "State",
     "Strategy",

@@ -223,6 +223,10 @@ class Cell(Generic[M]):
         nothing = self.waiting and not len(self._handling) and not self.promises
         return nothing and not self._timers and self.state is State.RUNNING
 
+    def load(self) -> int:
+        """Messages in hand and waiting, as far as it is known."""
+        return len(self._handling) + (not self.waiting)
+
     def is_being_cancelled(self) -> bool:
         """Whether a `CancelledError` in the cell's task is meant for the cell."""
         assert self.task is not None

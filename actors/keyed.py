@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from msgspec import Struct
 
 from actors.actor import Actor, Context
-from actors.life import State
+from actors.life import OPEN, State
 from actors.mailbox import MailboxOptions
 from actors.ref import ASK_SECONDS, STOP_SECONDS, Ref
 from actors.slots import Slots
@@ -118,8 +118,8 @@ class Keyed(Generic[M]):
         return await self.ref(key).ask(message, returns=returns, timeout=timeout)
 
     def wake(self, key: str) -> None:
-        """Activate the actor of the key, if it is not there, without a message for it."""
-        self.slots.cell_of(key)
+        """Activate the actor of the key without a message, as soon as there is room for it."""
+        self.slots.wake(key)
 
     async def stop(self, timeout: float | None = STOP_SECONDS) -> int:
         """Stop all of them as `Ref.stop` does; returns how many told messages were not handled."""
@@ -169,7 +169,12 @@ class Keeper(Actor[object]):
         self._slots = slots
 
     async def on_start(self, ctx: Context[object]) -> None:
-        self._slots.parent = ctx.self_ref.cell
+        self._slots.parent = parent = ctx.self_ref.cell
+        parent.tree.keyed[parent.name] = self._slots
+
+    async def on_stop(self, ctx: Context[object]) -> None:
+        parent = ctx.self_ref.cell
+        del parent.tree.keyed[parent.name]
 
     async def on_batch(self, batch: object, ctx: Context[object]) -> None:
         """Nothing is ever handed out."""
@@ -216,6 +221,13 @@ class KeyedRef(Ref[M_contra]):
         """What the actor of now did so far."""
         cell = self._now()
         return ActorStats(name=self.name, state=State.STOPPED) if cell is None else cell.stats()
+
+    def _is_open(self) -> bool:
+        return self._slots.parent is not None and self._slots.parent.state in OPEN
+
+    def _load(self) -> int:
+        cell = self._now()
+        return 0 if cell is None else cell.load()
 
     def _now(self) -> Cell[Any] | None:
         slot = self._slots.slots.get(self._key)

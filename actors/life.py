@@ -15,6 +15,10 @@ class State(StrEnum):
     STOPPED = "stopped"
 
 
+OPEN = frozenset({State.STARTING, State.RUNNING, State.RESTARTING})
+"""The states in which an actor takes messages."""
+
+
 class Event(StrEnum):
     """What changes the state of an actor."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, cast, overload
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast, overload
 
 from anyio import move_on_after
 
 from actors.batch import Asked
 from actors.errors import AskTimeout
+from actors.life import OPEN
 from actors.mailbox import Intake
 from actors.stats import ActorStats
 
@@ -118,6 +119,20 @@ class Ref(Generic[M_contra]):
     def stats(self) -> ActorStats:
         """What the actor did so far."""
         return self.cell.stats()
+
+    # What routers ask.
+
+    def _targets(self, message: M_contra) -> Sequence[Ref[Any]]:
+        """Those that get this message."""
+        return (self,)
+
+    def _is_open(self) -> bool:
+        """Whether the actor takes messages."""
+        return self.cell.state in OPEN
+
+    def _load(self) -> int:
+        """Messages in hand and waiting."""
+        return self.cell.load()
 
     def __repr__(self) -> str:
         stats = self.stats()

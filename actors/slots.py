@@ -43,7 +43,7 @@ class _Entry:
 class Slot:
     """What is known about one key while it has an actor, or messages that wait for one."""
 
-    __slots__ = ("cell", "key", "leaving", "queue", "sending", "touched")
+    __slots__ = ("cell", "key", "leaving", "queue", "sending", "touched", "woken")
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -54,10 +54,16 @@ class Slot:
         # Puts under way: an actor does not leave between a put and what it is for.
         self.sending = 0
         self.touched = True
+        # An actor is wanted though nothing is in the queue.
+        self.woken = False
 
     @property
     def active(self) -> bool:
         return self.cell is not None and not self.leaving
+
+    @property
+    def wanted(self) -> bool:
+        return self.woken or bool(self.queue)
 
 
 class Slots:
@@ -142,6 +148,16 @@ class Slots:
         assert slot.cell is not None
         return slot.cell
 
+    def wake(self, key: str) -> None:
+        """Have the key get an actor as soon as there is room; nothing happens when closed."""
+        slot = self.slots.get(key)
+        if self._closed or (slot is not None and slot.active):
+            return
+        slot = slot or self._add(key)
+        slot.woken = True
+        if slot.cell is None:
+            self._give_room()
+
     def _find(self, key: str, *, exempt: bool) -> Slot:
         slot = self.slots.get(key)
         if self._closed and (slot is None or not slot.active):
@@ -225,7 +241,7 @@ class Slots:
 
     def _activate(self, slot: Slot) -> None:
         cell = self._make(slot.key)
-        slot.cell, slot.leaving = cell, False
+        slot.cell, slot.leaving, slot.woken = cell, False, False
         self.living += 1
         self.activated += 1
         cell.tree.watches.add(slot, cell, partial(self._ended, slot, cell))
@@ -250,7 +266,7 @@ class Slots:
             self._leaving -= 1
         slot.cell, slot.leaving = None, False
         # Those who wait for room came first.
-        if slot.queue:
+        if slot.wanted:
             self.waiting.append(slot)
         else:
             self._forget_if_unused(slot)
@@ -260,12 +276,13 @@ class Slots:
     def _give_room(self) -> None:
         while self.waiting and self.living < self._active_max:
             slot = self.waiting.popleft()
-            if not slot.queue:
+            if not slot.wanted:
                 self._forget_if_unused(slot)
                 continue
             try:
                 self._activate(slot)
             except Exception as error:
+                slot.woken = False
                 self.undelivered += self._fail(slot, error)
                 self._forget_if_unused(slot)
             else:
@@ -311,7 +328,7 @@ class Slots:
             self._sweeper = self._loop.call_later(self._idle_seconds, self._sweep)
 
     def _forget_if_unused(self, slot: Slot) -> None:
-        if slot.cell is None and not slot.queue and self.slots.get(slot.key) is slot:
+        if slot.cell is None and not slot.wanted and self.slots.get(slot.key) is slot:
             del self.slots[slot.key]
             with suppress(ValueError):
                 self.waiting.remove(slot)
@@ -325,7 +342,9 @@ class Slots:
     def close(self) -> None:
         """Take no more; whoever waits for a turn gets ActorStopped."""
         self._closed = True
-        for slot in self.slots.values():
+        for slot in list(self.slots.values()):
+            slot.woken = False
+            self._forget_if_unused(slot)
             for entry in slot.queue:
                 if entry.turn is not None and not entry.turn.done():
                     entry.turn.set_exception(ActorStopped(self._name_of(slot.key)))

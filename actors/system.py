@@ -17,6 +17,8 @@ from actors.errors import SystemStopped
 from actors.keyed import ACTIVE_MAX, IDLE_SECONDS, Keeper, Keyed, KeyedOptions
 from actors.mailbox import Mailbox, MailboxOptions
 from actors.ref import STOP_SECONDS, Ref
+from actors.router import Pool, PoolParent
+from actors.routing import Routing
 from actors.stats import SystemStats
 from actors.supervision import Supervision
 from actors.tree import Tree
@@ -198,6 +200,33 @@ class ActorSystem:
         rules = Supervision(strategy="escalate")
         await self.spawn(Keeper, keyed.slots, name=name, mailbox=keyed.slots, supervision=rules)
         return keyed
+
+    async def pool(
+        self,
+        factory: Callable[..., Actor[M]],
+        *args: object,
+        size: int,
+        name: str,
+        routing: Routing = "round-robin",
+        key: Callable[[M], str] | None = None,
+        mailbox: MailboxOptions | None = None,
+        supervision: Supervision | None = None,
+        durable: bool = False,
+        **kwargs: object,
+    ) -> Pool[M]:
+        """Spawn `size` actors, and return one ref for all of them.
+
+        They are named by the pool's name, a slash and their number. A member that fails is
+        restarted as its `supervision` says; what it escalates restarts all of them. Raises as
+        `spawn` does, also if a member does not start, and ValueError for options without sense.
+        """
+        if size < 1:
+            raise ValueError(f"size is {size}: a pool has at least one member")
+        pool: Pool[M] = Pool(name, routing, key)
+        make = partial(factory, *args, **kwargs)
+        options = {"mailbox": mailbox, "supervision": supervision, "durable": durable}
+        await self.spawn(PoolParent, pool, size, make, options, name=name)
+        return pool
 
     @overload
     def find(self, name: str) -> Ref[Never] | None: ...

@@ -16,6 +16,7 @@ from actors.errors import ActorStopped, NameTaken
 from actors.group import Round, Rounds
 from actors.mailbox import Mailbox, MailboxOptions
 from actors.ref import Ref
+from actors.slots import Slots
 from actors.stats import SystemStats
 from actors.supervision import DURABLE, Scope, Supervision
 from actors.watch import Watches
@@ -34,6 +35,7 @@ class Tree:
         self.cells: dict[str, Cell[Any]] = {}
         self.past: Counter[str] = Counter()
         self.watches = Watches()
+        self.keyed: dict[str, Slots] = {}
         self.group: TaskGroup | None = None
         self.durable_mailbox: Callable[[str | None, MailboxOptions | Mailbox | None], Mailbox] = (
             _nowhere_to_last
@@ -105,6 +107,17 @@ class Tree:
         if cell is None:
             raise ActorStopped(name)
         return cell.ref
+
+    def wake(self, name: str) -> bool:
+        """Have a keyed actor of this name activated; False if no keyed actor can have it.
+
+        For mailboxes that outlive their actors and get a message while there is none.
+        """
+        for prefix, slots in self.keyed.items():
+            if name.startswith(f"{prefix}/"):
+                slots.wake(name[len(prefix) + 1 :])
+                return True
+        return False
 
     def siblings(self, cell: Cell[Any]) -> Sequence[Cell[Any]]:
         """The children of the cell's parent, the cell included, in the order of spawning."""

@@ -328,13 +328,34 @@ async def test_a_factory_that_fails_is_raised_to_the_sender_and_leaves_nothing(
     assert (list(keyed.slots.slots), keyed.stats().active) == (["good"], 1)
 
 
-async def test_waking_a_key_needs_no_message(system: ActorSystem) -> None:
+async def test_waking_a_key_needs_no_message_but_room(system: ActorSystem) -> None:
+    log: Log = {}
+    keyed = await system.keyed(noting(log), name="notes", active_max=2)
+    for key in "abcd":
+        keyed.wake(key)
+    keyed.wake("a")
+    await asyncio.sleep(0)
+    assert (keyed.stats().active, keyed.stats().waiting) == (2, 2)
+    await asyncio.sleep(1)
+    assert [log[key].count("start") for key in "abcd"] == [1, 1, 1, 1]
+    assert keyed.stats().active <= 2
+
+
+async def test_a_key_that_is_woken_while_its_actor_leaves_gets_another(
+    system: ActorSystem,
+) -> None:
     log: Log = {}
     keyed = await system.keyed(noting(log), name="notes")
     keyed.wake("a")
-    keyed.wake("a")
     await settle()
-    assert log == {"a": ["stop", "start"]}
+    keyed.slots.passivate(keyed.slots.slots["a"])
+    tree = keyed.ref("a").cell.tree
+    assert tree.wake("notes/a")
+    assert not tree.wake("others/a")
+    await settle()
+    assert log == {"a": ["stop", "start", "stop", "start"]}
+    await keyed.stop()
+    assert not tree.wake("notes/a")
 
 
 async def test_a_stop_handles_what_was_told_and_refuses_what_comes_later(
