@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final, Protocol, TypeVar
 
-from fifoq.control.client import Client, NoAnswer, Refused, connect
+from fifoq.control.client import connect
 from fifoq.control.desk import NotThere, Visit
-from fifoq.control.messages import GetStats, Request, Stats
+from fifoq.control.messages import Request
 from fifoq.control.place import is_there
 from fifoq.store import open_store
 from fifoq.view import View
@@ -29,8 +29,6 @@ BUSY_SECONDS: Final = 5.0
 """How long a store is waited for that somebody owns who cannot be asked (yet)."""
 PAUSE_SECONDS: Final = 0.02
 ANSWER_SECONDS: Final = 60.0
-STATS_SECONDS: Final = 0.5
-"""An owner that does not say its figures in this time is not waited for: the files say most."""
 
 
 class Session(Protocol):
@@ -98,23 +96,6 @@ def looking(path: str) -> Iterator[View]:
         yield view
     finally:
         view.close()
-
-
-async def owner_stats(client: Client) -> Stats | None:
-    """What the owner says of its queues; None if it says nothing."""
-    try:
-        return await client.ask(GetStats(), Stats, seconds=STATS_SECONDS)
-    except (NoAnswer, Refused):
-        return None
-
-
-async def live_stats(path: str) -> Stats | None:
-    """The same for the store at a path; None also if nobody owns it."""
-    client = await connect(path) if is_there(path) else None
-    if client is None:
-        return None
-    async with client:
-        return await owner_stats(client)
 
 
 def require_store(path: str) -> None:

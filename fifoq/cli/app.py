@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 
 from fifoq.bench.command import command, queue_rows
-from fifoq.cli import letters, looking, moving, records
+from fifoq.cli import letters, looking, moving, records, top
 from fifoq.cli.arguments import Json
 from fifoq.cli.frame import make_app, verb
 
@@ -14,6 +14,7 @@ records.add_to(app)
 looking.add_to(app)
 letters.add_to(app)
 moving.add_to(app)
+top.add_to(app)
 app.command("bench", epilog="Example:\n\nfifoq bench --rows one-sync --dir .")(command(queue_rows))
 
 

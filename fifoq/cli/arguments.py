@@ -15,7 +15,8 @@ def _complete_queue(context: typer.Context) -> list[str]:
     """Names of the store's queues, for the shell."""
     from fifoq.view import View
 
-    path = context.params.get("path")
+    # While the option that is being completed lacks its value, nothing behind it is parsed.
+    path = context.params.get("path") or next(iter(context.args), "")
     try:
         view = View(str(path))
     except Exception:

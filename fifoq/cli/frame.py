@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from enum import IntEnum
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 import typer
 
@@ -22,26 +22,30 @@ R = TypeVar("R")
 
 
 class Status(IntEnum):
-    """What the exit status says."""
+    """What the exit status of every verb says; `MEANINGS` has the words."""
 
     DONE = 0
-    """It was done."""
     FAILED = 1
-    """It was not done; the line on stderr says why."""
     USAGE = 2
-    """The arguments make no sense; nothing was begun."""
     NOTHING = 3
-    """What was asked for is not there: an empty queue, no such record, cursor or store."""
     DAMAGED = 4
-    """The store is damaged where it was read."""
     IN_USE = 5
-    """Another process owns the store and could not be asked."""
     INTERRUPTED = 130
-    """Ctrl-C."""
     BROKEN_PIPE = 141
-    """Whoever read the output has gone."""
     TERMINATED = 143
-    """SIGTERM."""
+
+
+MEANINGS: Final = {
+    Status.DONE: "it was done",
+    Status.FAILED: "it was not done; the line on stderr says why",
+    Status.USAGE: "the arguments make no sense; nothing was begun",
+    Status.NOTHING: "what was asked for is not there: a record, a cursor, a queue, a store",
+    Status.DAMAGED: "the store is damaged where it was read",
+    Status.IN_USE: "another process owns the store and could not be asked, or did not answer",
+    Status.INTERRUPTED: "Ctrl-C",
+    Status.BROKEN_PIPE: "whoever read the output has gone",
+    Status.TERMINATED: "SIGTERM",
+}
 
 
 class Ended(Exception):

@@ -66,7 +66,9 @@ def list_letters(
 
 def show(
     path: StorePath,
-    counter: Annotated[int, typer.Argument(metavar="COUNTER", min=1)],
+    counter: Annotated[
+        int, typer.Argument(metavar="COUNTER", min=1, help="Its counter among the dead letters.")
+    ],
     queue: QueueName = DEFAULT_QUEUE,
     json: Json = False,
 ) -> None:

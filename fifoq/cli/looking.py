@@ -62,7 +62,7 @@ def stats(path: StorePath, queue: OneQueue = None, json: Json = False) -> None:
     elif queue is not None:
         _print_one(chosen[queue])
     else:
-        _print_all(seen.title(), chosen)
+        _print_all(f"{path}: {seen.summary()}", chosen)
 
 
 def queues(path: StorePath, long: Long = False, json: Json = False) -> None:

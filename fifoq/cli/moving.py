@@ -25,7 +25,7 @@ def seek(
     path: StorePath,
     cursor: Annotated[str, typer.Argument(metavar="CURSOR", help="The cursor's name.")],
     queue: QueueName = DEFAULT_QUEUE,
-    counter: Annotated[int | None, typer.Option(min=1, help="Go to this counter.")] = None,
+    counter: Annotated[int | None, typer.Option(metavar="COUNTER", min=1, help="Go to it.")] = None,
     time: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Go to the first record put at this time or later."),

@@ -63,19 +63,24 @@ def put(
         typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; may be repeated."),
     ] = None,
     delay: Annotated[
-        float | None, typer.Option(help="Seconds before which nobody gets it.", min=0)
+        float | None,
+        typer.Option(metavar="SECONDS", min=0, help="Nobody gets it before."),
     ] = None,
     ttl: Annotated[
-        float | None, typer.Option(help="Seconds after which nobody gets it.", min=0)
+        float | None,
+        typer.Option(metavar="SECONDS", min=0, help="Nobody gets it after."),
     ] = None,
     priority: Annotated[
-        int | None, typer.Option(help="0 first to 9 last, where the queue has priorities.")
+        int | None,
+        typer.Option(metavar="LANE", help="0 first to 9 last, where the queue has priorities."),
     ] = None,
     ordering_key: Annotated[
-        str | None, typer.Option(help="Records of one key are handled one at a time.")
+        str | None,
+        typer.Option(metavar="KEY", help="Records of one key are handled one at a time."),
     ] = None,
     dedup_id: Annotated[
-        str | None, typer.Option(help="A put that comes again with this id is one record.")
+        str | None,
+        typer.Option(metavar="ID", help="A put that comes again with this id is one record."),
     ] = None,
     whole: Annotated[bool, typer.Option("--whole", help="All of stdin is one record.")] = False,
     null: Null = False,
