@@ -12,7 +12,8 @@ from typing import NamedTuple
 from fifoq.testing.image import Image
 from fifoq.testing.simfiles import SimFiles
 from store import Log, LogOptions, open_log
-from store.blocks import ACKED, RECORD_WEIGHT
+from store.blocks import ACKED, DEAD_LETTERED, EXPIRED, HEADERS, RECORD_WEIGHT, Column
+from store.draft import Draft
 from store.files import Files
 from tests.support.clock import ManualClock
 from tests.support.oracle import Commit, Found, Model, Record, check_survivors, observe
@@ -98,16 +99,47 @@ class World:
 
     def ack(self, at: int, *, queue: str = "a", sync: bool = True) -> None:
         """Remove the live record at that place, whichever it is."""
+        self._part_with(at, ACKED, queue=queue, sync=sync)
+
+    def expire(self) -> None:
+        """The head is past its time, and goes without a trace."""
+        self._part_with(0, EXPIRED)
+
+    def reject(self) -> None:
+        """Move the head to the dead letters, with headers: it goes and comes in one frame."""
+        self._part_with(0, DEAD_LETTERED, into="a.dlq", headers=b"rejected")
+
+    def transact(self) -> None:
+        """Ack the newest, put what it leads to into another queue, set a state: one frame."""
+        self._part_with(-1, ACKED, into="b", state="t")
+
+    def _part_with(
+        self,
+        at: int,
+        reason: int,
+        *,
+        queue: str = "a",
+        sync: bool = True,
+        into: str | None = None,
+        headers: bytes | None = None,
+        state: str | None = None,
+    ) -> None:
+        """Remove a live record, with whatever else belongs to that commit."""
         records = list(self.model.now.queue(queue).records.values())
         if not records:
             return
         record = records[at]
-        draft = self.log.draft()
         weight = len(record.payload) + RECORD_WEIGHT
-        draft.remove(
-            self.log.queue(queue), [(record.counter, record.counter, weight)], reason=ACKED
-        )
-        self._attempt(Commit(removes=[(queue, record.counter)]))
+        draft, commit = self.log.draft(), Commit(removes=[(queue, record.counter)])
+        gone = [(record.counter, record.counter, weight)]
+        draft.remove(self.log.queue(queue), gone, reason=reason)
+        if into is not None:
+            self._draft_put(draft, commit, into, [record.payload], headers=headers)
+        if state is not None:
+            value = self._next_state(state)
+            draft.set_states([(state, value)])
+            commit.states.append((state, value))
+        self._attempt(commit)
         self.log.commit(draft, sync=sync)
         self.model.confirm(durable=sync)
 
@@ -126,8 +158,7 @@ class World:
 
     def set_state(self, *, name: str = "s", sync: bool = True) -> None:
         """Set a state to its next value; every third time that deletes it."""
-        now = self.model.now.states.get(name)
-        value = STATES[(STATES.index(now) + 1) % len(STATES)]
+        value = self._next_state(name)
         draft = self.log.draft()
         draft.set_states([(name, value)])
         self._attempt(Commit(states=[(name, value)]))
@@ -185,23 +216,35 @@ class World:
         self.open()
 
     def _put(self, counts: Sequence[tuple[str, int]], *, size: int = 0, sync: bool = True) -> None:
-        draft = self.log.draft()
-        commit = Commit()
-        firsts = []
+        draft, commit = self.log.draft(), Commit()
         for name, count in counts:
-            queue = self.log.queue(name)
-            counter, time = queue.genesis.next_counter, queue.genesis.last_put_time
-            time = max(time, self.clock.wall())
-            payloads = [self._payload(size) for _ in range(count)]
-            commit.puts += [
-                (name, Record(counter + i, time, payload)) for i, payload in enumerate(payloads)
-            ]
-            firsts.append((draft.put(queue, payloads), counter))
-        for first, counter in firsts:
-            assert first == counter, f"counter {first} was given out, {counter} is next"
+            self._draft_put(draft, commit, name, [self._payload(size) for _ in range(count)])
         self._attempt(commit)
         self.log.commit(draft, sync=sync)
         self.model.confirm(durable=sync)
+
+    def _draft_put(
+        self,
+        draft: Draft,
+        commit: Commit,
+        name: str,
+        payloads: list[bytes],
+        *,
+        headers: bytes | None = None,
+    ) -> None:
+        queue = self.log.queue(name)
+        counter, time = queue.genesis.next_counter, queue.genesis.last_put_time
+        time = max(time, self.clock.wall())
+        commit.puts += [
+            (name, Record(counter + i, time, payload)) for i, payload in enumerate(payloads)
+        ]
+        columns: dict[int, Column] = {} if headers is None else {HEADERS: [headers]}
+        first = draft.put(queue, payloads, columns=columns)
+        assert first == counter, f"counter {first} was given out, {counter} is next"
+
+    def _next_state(self, name: str) -> bytes | None:
+        now = self.model.now.states.get(name)
+        return STATES[(STATES.index(now) + 1) % len(STATES)]
 
     def _payload(self, size: int) -> bytes:
         self.serial += 1
@@ -221,6 +264,9 @@ OPERATIONS: dict[str, Callable[[World], None]] = {
     "ack_oldest": World.ack_oldest,
     "ack_newest": World.ack_newest,
     "lease": World.lease,
+    "expire": World.expire,
+    "reject": World.reject,
+    "transact": World.transact,
     "set_state": World.set_state,
     "seal": World.seal,
     "flush": World.flush,
@@ -230,6 +276,9 @@ OPERATIONS: dict[str, Callable[[World], None]] = {
     "reopen": World.reopen,
     "crash": World.crash,
 }
+
+DELIVERY = ("expire", "reject", "transact")
+"""Those that put together what others do one by one."""
 
 PREPARATIONS: dict[str, Callable[[World], None]] = {**OPERATIONS, "configure": World.configure}
 
