@@ -13,6 +13,7 @@ from store.errors import DiskFull, ItemTooLarge, StaleDraft
 from store.packing import json_bytes_max, put_growth
 from store.plain import PlainPut, prepare
 from store.ranges import RangeSet
+from store.segment import segment_name
 from tests.store.conftest import PATH
 from tests.support.clock import ManualClock
 
@@ -39,8 +40,13 @@ class Counting:
 
 
 def contents(files: SimFiles, log: Log) -> dict[str, bytes]:
+    """All files. Of the tail what is behind its last frame is left out: zeros, if it is right."""
     names = files.list_dir(log.directory.handle)
-    return {name: files.content(f"{PATH}/{name}") for name in names}
+    found = {name: files.content(f"{PATH}/{name}") for name in names}
+    tail = segment_name(log.tail.file.number)
+    frames, ahead = found[tail][: log.tail.length], found[tail][log.tail.length :]
+    assert not any(ahead)
+    return found | {tail: frames}
 
 
 def play(seed: int) -> list[dict[str, bytes]]:
@@ -107,6 +113,15 @@ def _ack_one(random: Random, log: Log, name: str) -> None:
     weight = records_weight(block.record_bytes(at), 1)
     draft.remove(log.queue(name), [(counter, counter, weight)])
     log.commit(draft)
+
+
+def test_zeros_are_written_before_a_put_finds_no_room() -> None:
+    """So that a run of plain puts never needs a draft for them."""
+    log = open_log(PATH, files=SimFiles(), clock=ManualClock(), options=OPTIONS)
+    for _ in range(100):
+        log.put("a", [b"x" * 100])
+        assert log.tail.has_room(300)
+    log.close()
 
 
 def test_what_is_written_is_what_a_draft_would_write(monkeypatch: pytest.MonkeyPatch) -> None:
