@@ -59,7 +59,7 @@ class Cell(Generic[M]):
         # In the order of spawning; a dict, since with thousands of them one must leave quickly.
         self.children: dict[Cell[Any], None] = {}
         self.state = State.STARTING
-        self.handled = self.failed = self.restarts = self.undelivered = 0
+        self.handled = self.failed = self.restarts = self.undelivered = self.cut_short = 0
         self.batches: dict[str, int] = {}
         self.task: asyncio.Task[object] | None = None
         self._loop = asyncio.get_running_loop()
@@ -197,8 +197,9 @@ class Cell(Generic[M]):
         self._restarts.note(self._loop.time())
         self.interrupt(round_.error)
 
-    def cut_short(self) -> None:
+    def cancel_handler(self) -> None:
         """Cancel what the cell is doing, but for the hooks of its stop; its life goes on."""
+        self.cut_short += not self.waiting
         self._scope.cancel()
 
     def _leave_round(self) -> None:
@@ -280,6 +281,8 @@ class Cell(Generic[M]):
 
     def kill(self) -> None:
         """Give all that waits its outcome and cancel what the cell is doing."""
+        at_work = self.task is not None and not self.waiting
+        self.cut_short += at_work and not (self._killed or self._closing_down)
         self._killed = True
         self._refuse()
         self._discard()

@@ -49,7 +49,7 @@ class Round:
         # One of them may wait for a reply from another that has stopped already.
         for cell in self._members:
             if cell not in self._joined:
-                cell.cut_short()
+                cell.cancel_handler()
 
     async def wait_to_stop(self, cell: Cell[Any]) -> None:
         """Wait until all younger members have stopped."""

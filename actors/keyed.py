@@ -222,6 +222,9 @@ class KeyedRef(Ref[M_contra]):
         cell = self._now()
         return ActorStats(name=self.name, state=State.STOPPED) if cell is None else cell.stats()
 
+    def _close_to_outside(self) -> None:
+        """The slots see to it, for all refs of all keys."""
+
     def _is_open(self) -> bool:
         return self._slots.parent is not None and self._slots.parent.state in OPEN
 

@@ -44,5 +44,21 @@ def ended(actor: str, undelivered: int) -> None:
         logger.warning(text, actor, undelivered, extra=fields)
 
 
+def signalled(seconds: float) -> None:
+    """A signal asks the system to stop."""
+    fields = {"event": "signalled", "actor": None, "seconds": seconds}
+    logger.info("told to stop by a signal, within %s s", seconds, extra=fields)
+
+
+def drained(undelivered: int, cut_short: int) -> None:
+    """The system has stopped after a signal; a warning if that was not clean."""
+    clean = not (undelivered or cut_short)
+    fields = {"event": "drained", "actor": None, "count": undelivered, "cut_short": cut_short}
+    text = "stopped; %d told messages were not handled, %d handlers were cut short"
+    logger.log(
+        logging.INFO if clean else logging.WARNING, text, undelivered, cut_short, extra=fields
+    )
+
+
 def _name(error: BaseException) -> str:
     return type(error).__name__

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast, overloa
 from anyio import move_on_after
 
 from actors.batch import Asked
+from actors.draining import InsideOnly
 from actors.errors import AskTimeout
 from actors.life import OPEN
 from actors.mailbox import Intake
@@ -120,7 +121,11 @@ class Ref(Generic[M_contra]):
         """What the actor did so far."""
         return self.cell.stats()
 
-    # What routers ask.
+    # What the runtime asks.
+
+    def _close_to_outside(self) -> None:
+        """From now on only actors of the system reach this one."""
+        self._mailbox = InsideOnly(self._mailbox, self.cell.tree, self.name)
 
     def _targets(self, message: M_contra) -> Sequence[Ref[Any]]:
         """Those that get this message."""

@@ -93,7 +93,7 @@ class Router(Ref[M_contra]):
     def stats(self) -> ActorStats:
         """The sums over its members; running while one of them takes messages."""
         found = [member.stats() for member in self._members]
-        names = ("depth", "handled", "failed", "restarts", "dropped", "undelivered")
+        names = ("depth", "handled", "failed", "restarts", "dropped", "undelivered", "cut_short")
         sums = {name: sum(getattr(stats, name) for stats in found) for name in names}
         state = State.RUNNING if self._is_open() else State.STOPPED
         return ActorStats(name=self.name, state=state, **sums)

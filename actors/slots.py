@@ -95,7 +95,7 @@ class Slots:
         self._sweeper: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._retry_seconds = RETRY_SECONDS_MIN
-        self._closed = False
+        self._closed = self.inside_only = False
         self._drained = asyncio.Event()
         self.parent: Cell[Any] | None = None
 
@@ -161,6 +161,8 @@ class Slots:
     def _find(self, key: str, *, exempt: bool) -> Slot:
         slot = self.slots.get(key)
         if self._closed and (slot is None or not slot.active):
+            raise ActorStopped(self._name_of(key))
+        if self.inside_only and not exempt and not self._is_inside():
             raise ActorStopped(self._name_of(key))
         if slot is None:
             slot = self._add(key)

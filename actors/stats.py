@@ -19,7 +19,8 @@ class ActorStats(Struct, frozen=True, kw_only=True):
 
     `depth` messages wait. `handled` were handled to their end, `failed` ended in an exception,
     `dropped` were dropped by a full mailbox. `undelivered` is what was told and not handled when
-    the actor stopped. `batches` counts those of `on_batch` by what closed them.
+    the actor stopped; `cut_short` counts handlers that a deadline cancelled. `batches` counts those
+    of `on_batch` by what closed them.
     """
 
     name: str
@@ -30,6 +31,7 @@ class ActorStats(Struct, frozen=True, kw_only=True):
     restarts: int = 0
     dropped: int = 0
     undelivered: int = 0
+    cut_short: int = 0
     batches: Mapping[str, int] = MappingProxyType({})
 
 
@@ -43,6 +45,7 @@ class SystemStats(Struct, frozen=True, kw_only=True):
     restarts: int
     dropped: int
     undelivered: int
+    cut_short: int
 
 
 def snapshot(cell: Cell[Any], depth: int) -> ActorStats:
@@ -56,5 +59,6 @@ def snapshot(cell: Cell[Any], depth: int) -> ActorStats:
         restarts=cell.restarts,
         dropped=getattr(cell.mailbox, "dropped", 0),
         undelivered=cell.undelivered,
+        cut_short=cell.cut_short,
         batches=dict(cell.batches),
     )

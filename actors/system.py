@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from types import TracebackType
@@ -11,8 +12,10 @@ from typing import Any, Never, TypeVar, overload
 
 from anyio import CancelScope, create_task_group
 
+from actors import logs
 from actors.actor import Actor
 from actors.cell import Cell
+from actors.draining import SIGNALS, heard
 from actors.errors import SystemStopped
 from actors.keyed import ACTIVE_MAX, IDLE_SECONDS, Keeper, Keyed, KeyedOptions
 from actors.mailbox import Mailbox, MailboxOptions
@@ -61,10 +64,10 @@ class ActorSystem:
     async def stop(self, timeout: float | None = STOP_SECONDS) -> int:
         """Stop all actors, the youngest first, with one deadline for all of them.
 
-        Each closes its intake and handles what waits; at the deadline the rest gets its outcome as
-        `Ref.stop` says. Returns how many told messages were not handled in the system's life. May
-        be called twice. Called by an actor it returns at once and the stop goes on by itself.
-        Cancelling the wait does not end the stop.
+        From now on only actors reach actors. Each closes its intake in its turn and handles what
+        waits; at the deadline the rest gets its outcome as `Ref.stop` says. Returns how many told
+        messages were not handled in the system's life. May be called twice. Called by an actor it
+        returns at once and the stop goes on by itself. Cancelling the wait does not end the stop.
         """
         loop = asyncio.get_running_loop()
         self._request_stop(None if timeout is None else loop.time() + timeout)
@@ -82,6 +85,34 @@ class ActorSystem:
         error, self._error = self._error, None
         if error is not None:
             raise error
+
+    async def run_until_signal(
+        self,
+        *,
+        deadline: float = STOP_SECONDS,
+        signals: Sequence[signal.Signals] = SIGNALS,
+    ) -> int:
+        """Wait for SIGTERM or SIGINT, then stop all actors within `deadline` seconds.
+
+        Returns the exit status for the process: 0 if every handler came to its end and every told
+        message was handled (a durable one may wait on disk), else 1. A second signal ends the
+        deadline at once. Raises the failure that stopped the system, and RuntimeError outside of
+        the main thread.
+        """
+        loop = asyncio.get_running_loop()
+        told = 0
+
+        def call() -> None:
+            nonlocal told
+            told += 1
+            logs.signalled(deadline if told == 1 else 0)
+            self._request_stop(loop.time() + (deadline if told == 1 else 0))
+
+        with heard(signals, call):
+            await self.wait_until_stopped()
+        past = self._tree.past
+        logs.drained(past["undelivered"], past["cut_short"])
+        return 1 if past["undelivered"] or past["cut_short"] else 0
 
     async def __aenter__(self) -> ActorSystem:
         return await self.start()
@@ -126,7 +157,9 @@ class ActorSystem:
         await self._stopping.ended.wait()
 
     def _request_stop(self, deadline: float | None) -> None:
-        self._stop_wanted.set()
+        if not self._stop_wanted.is_set():
+            self._stop_wanted.set()
+            self._tree.close_to_outside()
         if deadline is None or (self._deadline is not None and self._deadline <= deadline):
             return
         self._deadline = deadline

@@ -23,7 +23,7 @@ from actors.watch import Watches
 
 M = TypeVar("M")
 
-_SUMS = ("handled", "failed", "restarts", "dropped", "undelivered")
+_SUMS = ("handled", "failed", "restarts", "dropped", "undelivered", "cut_short")
 
 
 class Tree:
@@ -118,6 +118,13 @@ class Tree:
                 slots.wake(name[len(prefix) + 1 :])
                 return True
         return False
+
+    def close_to_outside(self) -> None:
+        """From now on only actors of the tree reach actors of it."""
+        for cell in self.cells.values():
+            cell.ref._close_to_outside()
+        for slots in self.keyed.values():
+            slots.inside_only = True
 
     def siblings(self, cell: Cell[Any]) -> Sequence[Cell[Any]]:
         """The children of the cell's parent, the cell included, in the order of spawning."""

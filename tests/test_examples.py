@@ -20,15 +20,18 @@ ELSEWHERE = {
     *("spark_cluster", "spark_micro_batches", "spark_pipelines", "spark_replay", "spark_sql"),
 }
 HERE = {
+    "asgi_actors",
     "asgi_backpressure",
     "compress",
     "crash_matrix",
     "deduplicate",
     "delayed_jobs",
+    "deploy_with_sigterm",
     "durability",
     "explain_a_record",
     "fan_out",
     "metrics_server",
+    "migrate_from_pykka",
     "partitioned_topic",
     "priority_lanes",
     "producer_consumer",
@@ -38,6 +41,7 @@ HERE = {
     "replace_asyncio_queue",
     "replay_by_time",
     "stats_poller",
+    "supervise",
     "threads",
     "transaction",
     "what_is_left",
@@ -355,3 +359,72 @@ def test_replay_by_time_reads_what_was_taken_once_more(tmp_path: Path) -> None:
         "5 b'order 3'",
         "and from the beginning: b'early 1'",
     ]
+
+
+def test_actors_of_an_asgi_service_finish_after_the_last_answer(tmp_path: Path) -> None:
+    assert printed_by("asgi_actors", tmp_path) == [
+        "lifespan.startup.complete",
+        *["answered 202"] * 3,
+        *(f"mailed /orders/{number}" for number in (1, 2, 3)),
+        "lifespan.shutdown.complete",
+    ]
+
+
+def test_actors_that_fail_are_supervised_alone_and_together(tmp_path: Path) -> None:
+    assert printed_by("supervise", tmp_path) == [
+        "tea: 1",
+        "refused: an empty order",
+        "tea: 2 generation 0",
+        "refused: the machine is broken",
+        "tea: 1 generation 1",
+        "link: connected",
+        "session: logged in",
+        "session: gone",
+        "link: again, after LinkDown",
+        "link: connected",
+        "session: logged in",
+        "hello, done",
+        "session: gone",
+        "boss/desk-1 ended: RuntimeError: the machine is broken",
+        "then came boss/desk-2",
+    ]
+
+
+def test_a_program_that_was_one_of_pykka(tmp_path: Path) -> None:
+    assert printed_by("migrate_from_pykka", tmp_path) == [
+        "started as total",
+        "total 6",
+        "sums [0, 2, 4]",
+        "dead: adder",
+        "stopped with 6",
+        "made anew after ActorStopped",
+        "started as total",
+        "total 0",
+        "stopped with 0",
+    ]
+
+
+@pytest.mark.parametrize(("work", "deadline", "status"), [("0.02", "30", 0), ("600", "0.1", 1)])
+def test_a_service_of_actors_ends_at_a_signal_and_says_how(
+    tmp_path: Path, work: str, deadline: str, status: int
+) -> None:
+    arguments = ("--work", work, "--deadline", deadline)
+    process = subprocess.Popen(
+        command("deploy_with_sigterm", *arguments),
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "worker begins with 1\n"
+    process.send_signal(signal.SIGTERM)
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == status
+    taken_in, said = re.findall(r"took in (\d+), status (\d)", output)[0]
+    assert int(said) == status
+    if status == 0:
+        assert (f"ledger: {taken_in} done" in output, errors) == (True, "")
+    else:
+        assert "ledger: 0 done" in output
+        assert "told messages were not handled" in errors
