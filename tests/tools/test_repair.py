@@ -1,0 +1,314 @@
+"""Repair: for each kind of damage, every intact record is saved and the rest is told exactly."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fifoq
+import fifoq.sync
+from fifoq.tools.copying import TargetExists
+from fifoq.tools.repair import NothingLeft, Repaired, repair
+from store import Key, Reader, open_log
+from store.blocks import RecordBlock
+from store.frames import SegmentHeader
+from store.keys import COUNTER_MAX
+from store.replay import frame_blocks
+from store.segment import SegmentFile
+from tests.support.damage import (
+    OPTIONS,
+    PATH,
+    Case,
+    Ending,
+    Sample,
+    Truth,
+    build_sample,
+    disk_of,
+    flips,
+    header_bytes,
+    read_truth,
+    sectors,
+    truncations,
+    whole_files,
+)
+from tests.tools.support import rows_in, scratch
+
+Lost = set[tuple[str, int]]
+ENDINGS = pytest.mark.parametrize("ending", list(Ending), ids=lambda ending: ending.name.lower())
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damage is warned of; here there is nothing else."""
+    monkeypatch.setattr(logging.getLogger("store"), "disabled", True)
+
+
+@cache
+def sample_of(ending: Ending) -> Sample:
+    return build_sample(ending)
+
+
+@cache
+def places_of(ending: Ending) -> dict[tuple[str, int], tuple[str, int, int]]:
+    """Where the newest copy of each record lies: file, first byte and end of its frame."""
+    sample = sample_of(ending)
+    disk = disk_of(sample.files)
+    directory = disk.open_dir(PATH)
+    places = {}
+    for extent in sample.extents:
+        handle = disk.open(directory, extent.file, write=False)
+        header = SegmentHeader.decode(sample.files[extent.file])
+        file = SegmentFile(disk, handle, header.number, header.store_id)
+        for _, block in frame_blocks(next(file.frames(extent.start, extent.end))):
+            if isinstance(block, RecordBlock):
+                for counter in block.counters():
+                    places[block.queue, counter] = extent.file, extent.start, extent.end
+        disk.close(handle)
+    return places
+
+
+def touched(sample: Sample, case: Case) -> dict[str, list[tuple[int, int]]]:
+    """Stretches of each segment that are not as they were, whatever name they have now."""
+    contents = set(case.files.values())
+    found = {}
+    for name in sample.segments:
+        old, new = sample.files[name], case.files.get(name, b"")
+        if old not in contents:
+            found[name] = list(differences(old, new))
+    return found
+
+
+def differences(old: bytes, new: bytes, step: int = 8) -> Iterator[tuple[int, int]]:
+    for start in range(0, len(old), step):
+        if old[start : start + step] != new[start : start + step]:
+            yield start, start + step
+
+
+def in_damage(ending: Ending, case: Case) -> Lost:
+    """Records whose frame was touched."""
+    stretches = touched(sample_of(ending), case)
+    return {
+        record
+        for record, (file, start, end) in places_of(ending).items()
+        if any(first < end and start < stop for first, stop in stretches.get(file, ()))
+    }
+
+
+def repaired(case: Case, directory: Path) -> tuple[Repaired, Truth]:
+    (directory / "store").mkdir()
+    for name, data in case.files.items():
+        (directory / "store" / name).write_bytes(data)
+    told = repair(directory / "store", directory / "new")
+    # The damaged store is as it was.
+    left = {path.name: path.read_bytes() for path in (directory / "store").iterdir()}
+    assert left == case.files
+    with open_log(directory / "new", options=OPTIONS) as log:
+        assert log.quarantine is None
+        return told, read_truth(log)
+
+
+def by_counter(truth: Truth) -> dict[tuple[str, int], tuple[Key, bytes]]:
+    return {
+        (name, key.counter): (key, payload)
+        for name, queue in truth.queues.items()
+        for key, payload in queue.records
+    }
+
+
+def judge(ending: Ending, case: Case, directory: Path) -> str:
+    sample = sample_of(ending)
+    told, found_truth = repaired(case, directory)
+    truth, found = by_counter(sample.truth), by_counter(found_truth)
+    ever = [by_counter(earlier) for earlier in sample.earlier]
+    listed = {
+        (queue.name, counter)
+        for queue in told.queues
+        for first, last in queue.missing
+        for counter in range(first, last + 1)
+    }
+    for record, value in found.items():
+        # Nothing is invented; what comes again was there once, and its removal is in the damage.
+        assert truth.get(record, value) == value
+        assert record in truth or any(then.get(record) == value for then in ever)
+    lost = truth.keys() - found.keys()
+    assert lost <= in_damage(ending, case), "an intact record is not there"
+    assert not listed & found.keys(), "a record is told to be missing, and is there"
+    unknown = {queue.name: queue.unknown_from or COUNTER_MAX for queue in told.queues}
+    untold = {(name, counter) for name, counter in lost - listed if counter < unknown[name]}
+    if not may_lose_tail(sample, case):
+        assert not untold, "a record is lost, and not told to be"
+    assert listed <= lost, "a record is told to be missing that never was there"
+    lost_states = sample.truth.states.keys() - found_truth.states.keys()
+    if not may_lose_tail(sample, case):
+        assert lost_states <= {*told.states} or unknown_tail(told)
+    return "lost" if lost else "saved"
+
+
+def may_lose_tail(sample: Sample, case: Case) -> bool:
+    """Of a store that was not closed, no file elsewhere knows how long its last segment was."""
+    cut_short = case.kind == "truncate" and sample.segments[-1] in case.damaged
+    return cut_short and sample.ending is not Ending.CLOSED
+
+
+def unknown_tail(told: Repaired) -> bool:
+    return any(queue.unknown_from is not None for queue in told.queues)
+
+
+def sweep(ending: Ending, cases: Iterable[Case]) -> Counter[str]:
+    verdicts: Counter[str] = Counter()
+    with scratch() as directory:
+        for number, case in enumerate(cases):
+            each = directory / str(number)
+            each.mkdir()
+            try:
+                verdicts[judge(ending, case, each)] += 1
+            except BaseException as error:
+                error.add_note(f"{ending.name}: {case.kind}: {case.note}")
+                raise
+            shutil.rmtree(each)
+    return verdicts
+
+
+KINDS = pytest.mark.parametrize("kind", ["flip", "header byte", "truncate", "sector", "file"])
+
+
+def cases_of(sample: Sample, kind: str) -> Iterator[Case]:
+    if kind == "flip":
+        return flips(sample)
+    if kind == "header byte":
+        return header_bytes(sample)
+    if kind == "truncate":
+        return truncations(sample, stride=97)
+    return sectors(sample) if kind == "sector" else spread_files(sample)
+
+
+def spread_files(sample: Sample) -> Iterator[Case]:
+    """Whole files gone astray; but a store all of whose segments are gone is a case of its own."""
+    for case in whole_files(sample):
+        if any(name.endswith(".log") for name in case.files):
+            yield case
+
+
+STEPS = {"flip": 1501, "header byte": 211, "truncate": 19, "sector": 23, "file": 3}
+
+
+@KINDS
+@ENDINGS
+def test_what_is_intact_is_saved_and_the_rest_is_told(ending: Ending, kind: str) -> None:
+    verdicts = sweep(ending, islice(cases_of(sample_of(ending), kind), 1, None, STEPS[kind]))
+    assert verdicts["saved"]
+
+
+@pytest.mark.deep
+@KINDS
+@ENDINGS
+def test_the_same_for_many_more_places(ending: Ending, kind: str) -> None:
+    step = {"flip": 11, "header byte": 7}.get(kind, 1)
+    verdicts = sweep(ending, islice(cases_of(sample_of(ending), kind), 0, None, step))
+    assert verdicts["saved"]
+    assert verdicts["lost"]
+
+
+def damaged_store(path: Path, **options: Any) -> None:
+    """Three queues in several segments, and a payload of the first that is damaged."""
+    with fifoq.sync.open_store(path, segment_bytes=64 << 10) as store:
+        orders = store.queue("orders", **options)
+        for number in range(40):
+            orders.put_many([b"%d" % number * 100] * 20, headers={"n": str(number)})
+        store.queue("bills", type=list[int]).put([1, 2])
+        orders.cursor("audit").take()
+        orders.take_many(30)
+        with suppress(RuntimeError), orders.lease():
+            raise RuntimeError
+    first = min(path.glob("*.log"))
+    data = bytearray(first.read_bytes())
+    data[len(data) - 3000] ^= 1
+    first.write_bytes(data)
+
+
+def test_a_store_of_the_queue_goes_on_as_it_was(tmp_path: Path) -> None:
+    damaged_store(tmp_path / "store", priorities=False, retention="all")
+    with Reader(str(tmp_path / "store")) as reader:
+        before = reader.queues()
+        store_id = reader.store_id
+    told = repair(tmp_path / "store", tmp_path / "new")
+    (orders,) = [queue for queue in told.queues if queue.name == "orders"]
+    assert told.lost == sum(last - first + 1 for first, last in orders.missing) > 0
+    assert orders.records + told.lost == before["orders"].queue_size
+    with Reader(str(tmp_path / "new")) as reader:
+        after = reader.queues()["orders"]
+        # Consumers outside know it by its id.
+        assert reader.store_id == store_id
+        assert b'"retention":"all"' in (reader.state.queues["orders"].configuration or b"")
+        # What was taken is still there to be read again.
+        assert next(reader.blocks("orders")).first == 1
+    assert after.total_put_count == before["orders"].total_put_count
+    assert after.next_counter >= before["orders"].next_counter
+    assert after.high_water_mark == before["orders"].high_water_mark
+    with fifoq.sync.open_store(tmp_path / "new") as store:
+        queue = store.queue("orders")
+        assert queue.cursors() == ["audit"]
+        with queue.lease(timeout=5) as delivery:
+            assert delivery.headers["n"]
+            assert delivery.attempt == 2
+        assert store.queue("bills", type=list[int]).take() == [1, 2]
+        assert queue.put(b"next").counter >= before["orders"].next_counter
+
+
+def test_sectors_that_the_disk_refuses_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fifoq.sync.open(tmp_path / "store") as queue:
+        for number in range(10):
+            queue.put(b"%d" % number * 2000)
+    pread = os.pread
+
+    def failing(handle: int, count: int, offset: int) -> bytes:
+        name = os.readlink(f"/proc/self/fd/{handle}")
+        if "/store/" in name and name.endswith(".log") and offset < 9500 < offset + count:
+            raise OSError(5, "Input/output error")
+        return pread(handle, count, offset)
+
+    monkeypatch.setattr(os, "pread", failing)
+    told = repair(tmp_path / "store", tmp_path / "new")
+    (bad,) = told.unreadable
+    assert (bad.offset, bad.end) == (9216, 9728)
+    assert told.lost == 1
+    assert told.records == 9
+
+
+def test_what_cannot_be_repaired_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NothingLeft):
+        repair(tmp_path / "empty", tmp_path / "new")
+    damaged_store(tmp_path / "store")
+    with fifoq.sync.open_store(tmp_path / "sound"), pytest.raises(fifoq.AlreadyOpen):
+        repair(tmp_path / "sound", tmp_path / "new")
+    with pytest.raises(TargetExists):
+        repair(tmp_path / "store", tmp_path / "empty")
+    for path in (tmp_path / "store").iterdir():
+        if path.is_file():
+            path.write_bytes(b"\xff" * 100)
+    with pytest.raises(NothingLeft, match="told apart"):
+        repair(tmp_path / "store", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_sound_store_is_copied_whole(tmp_path: Path) -> None:
+    with fifoq.sync.open(tmp_path / "store", segment_bytes=64 << 10) as queue:
+        for number in range(50):
+            queue.put_many([b"%d" % number * 90] * 10)
+        queue.take_many(7)
+    told = repair(tmp_path / "store", tmp_path / "new")
+    assert (told.lost, told.regions, told.notes) == (0, [], [])
+    assert rows_in(tmp_path / "new") == rows_in(tmp_path / "store")
