@@ -77,6 +77,8 @@ class Store:
         self._staged = staged
         self._system = system
         self._queues: dict[str, Queue[Any]] = {}
+        self._lent: set[str] = set()
+        """Queues that were opened for visitors alone: whoever opens them here may still choose."""
         self._topics: dict[str, Topic[Any]] = {}
         self._closing: asyncio.Task[None] | None = None
         self._listener = Listener(committer, self)
@@ -115,17 +117,29 @@ class Store:
         The same object for the same name. Given options replace kept ones. InvalidName,
         SchemaMismatch, ValueError for wrong options: nothing was changed.
         """
-        committer = self._committer
-        committer.require_usable()
+        self._committer.require_usable()
+        return await self._opened(name, type, options)
+
+    async def lend(self, name: str) -> Queue[Any]:
+        """A queue for a visitor, opened if need be, as if nobody had opened it."""
+        self._committer.require_usable()
+        known = self._queues.get(name)
+        return known if known is not None else await self._opened(name, None, {}, lent=True)
+
+    async def _opened(
+        self, name: str, type: Any, options: dict[str, Any], *, lent: bool = False
+    ) -> Queue[Any]:
         if name in self._queues:
-            return self._opened_before(name, type, options)
+            return self._opened_before(name, type, options, lent=lent)
         self._staged.begin_opening(name)
         try:
-            return await self._open_queue(name, type, options)
+            return await self._open_queue(name, type, options, lent=lent)
         finally:
             self._staged.end_opening(name)
 
-    async def _open_queue(self, name: str, type: Any, options: dict[str, Any]) -> Queue[Any]:
+    async def _open_queue(
+        self, name: str, type: Any, options: dict[str, Any], *, lent: bool
+    ) -> Queue[Any]:
         committer = self._committer
         state = await committer.call(lambda log: log.queue(name))
         kept = read_kept(state.configuration)  # type: ignore[attr-defined]
@@ -136,7 +150,7 @@ class Store:
         found = await self._survey(state, kept, chosen)  # type: ignore[arg-type]
         if name in self._queues:
             # By somebody else, while we waited.
-            return self._opened_before(name, type, options)
+            return self._opened_before(name, type, options, lent=lent)
         queue: Queue[Any]
         if chosen.priorities:
             queue = LaneQueue(committer, state, chosen, codec)
@@ -147,6 +161,8 @@ class Store:
         if pages:
             queue.remember_ids(pages)  # type: ignore[arg-type]
         self._queues[name] = committer.lines[name] = queue
+        if lent:
+            self._lent.add(name)
         configuration = codec.configuration(chosen)
         if configuration != (state.configuration or NOTHING_KEPT):  # type: ignore[attr-defined]
             queue.configuration = configuration
@@ -170,13 +186,28 @@ class Store:
                 return found  # type: ignore[no-any-return]
             # A frame that is under way, or was, puts records into it.
 
-    def _opened_before(self, name: str, type: Any, options: dict[str, Any]) -> Queue[Any]:
+    def _opened_before(
+        self, name: str, type: Any, options: dict[str, Any], *, lent: bool
+    ) -> Queue[Any]:
         queue = self._queues[name]
-        if type is not None:
+        if name in self._lent and not lent:
+            self._take_over(queue, type)
+        elif type is not None:
             queue.codec.require(type)
         if options:
             queue.configure(**options)
         return queue
+
+    def _take_over(self, queue: Queue[Any], type: Any) -> None:
+        """A queue that a visitor had opened gets the type that it is to have."""
+        kept = Kept({}, queue.codec.schema, queue.codec.shape, queue.codec.aside)
+        codec: Codec[Any] = Codec(type, kept, queue.name, empty=not len(queue))
+        self._lent.discard(queue.name)
+        queue.codec = codec
+        queue.use(queue.options)
+        if codec.schema != kept.schema:
+            queue.configuration = codec.configuration(queue.options)
+            self._committer.touch(queue, 0)
 
     @overload
     async def topic(
@@ -207,11 +238,15 @@ class Store:
         ValueError for a queue of dead letters, InvalidName: nothing was changed.
         """
         letters = name_of_letters(name)
-        if letters not in self._queues:
+        if letters not in self._queues or letters in self._lent:
             origin = self._queues.get(name)
             type = origin.codec.type if origin is not None else None
             await self.queue(letters, type=type)
         return DeadLetters(name, self._queues[letters], self._committer)
+
+    async def lend_dead_letters(self, name: str) -> DeadLetters:
+        """The same for a visitor."""
+        return DeadLetters(name, await self.lend(name_of_letters(name)), self._committer)
 
     def transaction(self) -> Transaction:
         """Puts, leases and acks over queues of this store that are one frame, or nothing.

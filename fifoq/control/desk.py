@@ -73,11 +73,11 @@ class Visit:
             case Ack():
                 return await self._ack(request)
             case Replay():
-                letters = await self._store.dead_letters(request.queue)
+                letters = await self._store.lend_dead_letters(request.queue)
                 moved = await letters.replay(*request.counters, dry_run=request.dry_run)
                 return Count(count=moved)
             case Purge():
-                letters = await self._store.dead_letters(request.queue)
+                letters = await self._store.lend_dead_letters(request.queue)
                 purged = await letters.purge(*request.counters, dry_run=request.dry_run)
                 return Count(count=purged)
             case Seek():
@@ -110,7 +110,7 @@ class Visit:
         return Stats(process=os.getpid(), version=__version__, opened=opened, queues=queues)
 
     async def _put(self, request: Put) -> Placed:
-        queue = await self._store.queue(request.queue)
+        queue = await self._store.lend(request.queue)
         items = [_item(queue, payload, text=request.text) for payload in request.payloads]
         keywords: dict[str, Any] = {
             name: value
@@ -124,7 +124,7 @@ class Visit:
         return Placed(first=keys[0].counter, count=len(keys), time=keys[0].timestamp)
 
     async def _lease(self, request: Lease) -> Leased:
-        queue = await self._store.queue(request.queue)
+        queue = await self._store.lend(request.queue)
         timeout = request.timeout
         deliveries: list[Delivery[Any]] = []
         if timeout != 0 or queue.stats().ready:
@@ -143,7 +143,7 @@ class Visit:
         deliveries = self._leased.get(request.queue, [])
         if not deliveries:
             return Count(count=0)
-        queue = await self._store.queue(request.queue)
+        queue = await self._store.lend(request.queue)
         try:
             count = await queue.ack_many(deliveries)
         except StaleLease:
@@ -153,7 +153,7 @@ class Visit:
         return Count(count=count)
 
     async def _seek(self, request: Seek) -> Moved:
-        queue = await self._store.queue(request.queue)
+        queue = await self._store.lend(request.queue)
         if request.cursor not in queue.cursors():
             if not request.make:
                 raise _no_cursor(request.queue, request.cursor)
@@ -170,8 +170,8 @@ class Visit:
             counter = await cursor.seek(timestamp=request.time or 0)
         return Moved(counter=counter, before=before)
 
-    async def _cursor(self, name: str, cursor: str) -> Cursor[bytes]:
-        queue = await self._store.queue(name)
+    async def _cursor(self, name: str, cursor: str) -> Cursor[Any]:
+        queue = await self._store.lend(name)
         if cursor not in queue.cursors():
             raise _no_cursor(name, cursor)
         return await queue.cursor(cursor)

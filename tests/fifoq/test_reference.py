@@ -84,6 +84,7 @@ INTERNAL = {
     "Cursor": {"records_came", "store_closed", "take_back", "take_records", "use"},
     "Delivery": {"record"},
     "ReadOnlyStore": {"run"},
+    "Store": {"lend", "lend_dead_letters"},
     "Transaction": {"start"},
 }
 DOCUMENTED = [
