@@ -31,7 +31,7 @@ Figure = int | float | str
 NO_COUNTS = ("seed", "total", "burst")
 """Figures that mean nothing when they are added up."""
 LARGEST_OF_ALL = (
-    *("worst", "worst_lag_ms", "slowest_seconds", "battery_seconds"),
+    *("worst", "worst_lag_ms", "slowest_seconds", "original_seconds"),
     *("memory_growth_bytes", "reopened_growth_bytes", "disk_growth_bytes"),
 )
 

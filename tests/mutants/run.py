@@ -181,6 +181,12 @@ def try_mutant(mutant: Mutant, battery: Sequence[str]) -> Outcome:
     return Outcome(mutant.name, killer, time.monotonic() - started, output)
 
 
+def killers_of(outcome: Outcome, mutant: Mutant, battery: Sequence[str]) -> tuple[str, ...]:
+    """The test that killed it; where none is named, all that were tried."""
+    test = (outcome.killer or "").rpartition(" ")[0]
+    return (test,) if "::" in test else (*mutant.killers, *battery)
+
+
 def try_original(battery: Sequence[str]) -> Outcome:
     """The store as it is, which nothing may kill."""
     started = time.monotonic()

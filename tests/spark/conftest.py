@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,25 +10,30 @@ from pyspark.sql import SparkSession
 import fifoq.spark
 from fifoq.spark.session import JavaMissing, find_java
 
-HERE = Path(__file__).parent
 
-
+# First: with the group's name in them, xdist makes the names by which it gives tests to workers.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """One worker runs them all, so that there is one session."""
+    """One worker runs all that use the session, so that there is one."""
     if not config.pluginmanager.hasplugin("xdist"):
         return
     for item in items:
-        if item.path.is_relative_to(HERE):
+        if isinstance(item, pytest.Function) and "spark" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session with two cores; where there is no Java the tests say so and are skipped."""
+def java() -> None:
+    """For tests with drivers of their own: where there is no Java they say so and are skipped."""
     try:
         find_java()
     except JavaMissing as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session with two cores."""
     scratch = tmp_path_factory.mktemp("spark")
     found = fifoq.spark.session(
         "fifoq tests",

@@ -3,7 +3,8 @@
     python -m tests.spark.stager DIRECTORY COUNT
 
 It says on its output what it is about to do, a line each. What was put before it was killed it
-knows from the queue alone.
+knows from the queue alone. At the end it writes what Spark finds in the table, and in which file,
+to DIRECTORY/found.parquet.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+
+import pyarrow.parquet
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 import fifoq.spark
 from fifoq.spark import StagingBuffer
@@ -57,8 +62,19 @@ async def main(root: str, count: int) -> None:
             await asyncio.sleep(0.002)
         say(f"closing {number}")
     stats = buffer.stats()
+    pyarrow.parquet.write_table(found(spark, f"{root}/table"), f"{root}/found.parquet")
     say(f"done {stats.drains} drains, {stats.removed_records} removed")
     spark.stop()
+
+
+def found(spark: SparkSession, table: str) -> pyarrow.Table:
+    """The rows of the table, those of a file in the order in which they lie there."""
+    number = f.col("data").cast("string").cast("long").alias("number")
+    return (
+        spark.read.parquet(table)
+        .select(f.input_file_name().alias("file"), "counter", number)
+        .toArrow()
+    )
 
 
 def say(line: str) -> None:
