@@ -1,7 +1,8 @@
-"""What the README shows runs as it is shown, and every command that it names is there."""
+"""What README and tour show runs as it is shown, and every command that they name is there."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -12,16 +13,20 @@ from pathlib import Path
 import pytest
 
 import fifoq
+from pages import bench, readme
 from store.frames import BODY_BYTES_MAX
 from store.genesis import check_name
 from store.reader import UNWITNESSED_SECONDS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+TOUR = (ROOT / "docs/tutorial/tour.md").read_text()
+LIMITS = (ROOT / "docs/reference/limits.md").read_text()
 
 
 def fenced(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    """Of the README, then of the tour."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", README + TOUR, re.DOTALL | re.MULTILINE)
 
 
 def commands() -> list[str]:
@@ -71,7 +76,7 @@ def test_every_python_block_may_be_run_again(shown: tuple[Path, list[str]]) -> N
 
 def test_every_name_comes_from_the_package_itself() -> None:
     imports = re.findall(r"^(?:from|import) (\S+)", "".join(fenced("python")), re.MULTILINE)
-    assert set(imports) == {"asyncio", "fifoq", "fifoq.sync", "actors", "store"}
+    assert set(imports) <= {"asyncio", "msgspec", "fifoq", "fifoq.sync", "actors", "store"}
 
 
 def test_the_ten_lines_are_the_quick_start() -> None:
@@ -125,10 +130,18 @@ def test_every_link_leads_to_a_file() -> None:
 
 
 def test_the_limits_that_are_told_are_those_of_the_code() -> None:
-    assert f"at most {BODY_BYTES_MAX >> 20} MiB" in README
-    assert f"about {UNWITNESSED_SECONDS * 1000:.0f} ms" in README
-    rule = README[README.index("**Names**") :].partition("\n- ")[0]
+    assert f"at most {BODY_BYTES_MAX >> 20} MiB" in LIMITS
+    assert f"about {UNWITNESSED_SECONDS * 1000:.0f} ms" in LIMITS
+    rule = LIMITS[LIMITS.index("**Names**") :].partition("\n- ")[0]
     examples = re.findall(r"`([^`]+)`", rule.rpartition(":")[2])
     assert len(examples) == 3
     for name in examples:
         assert check_name(name)
+
+
+def test_every_figure_is_that_of_the_kept_run_and_has_its_command() -> None:
+    """As the page of benchmarks has it; `python -m pages.readme` writes them."""
+    run = json.loads(bench.KEPT.read_text())
+    assert readme.table(run) in README
+    for rows in re.findall(r"`fifoq bench --rows ([\w-]+)`", readme.table(run)):
+        assert f"| `{rows}` |" in (ROOT / "docs/reference/bench.md").read_text()
