@@ -28,6 +28,7 @@ from fifoq.control.messages import (
     Placed,
     Purge,
     Put,
+    RemoveUpto,
     Replay,
     Request,
     Seek,
@@ -86,6 +87,9 @@ class Visit:
                 cursor = await self._cursor(request.queue, request.cursor)
                 await cursor.delete()
                 return Count(count=1)
+            case RemoveUpto():
+                queue = await self._store.lend(request.queue)
+                return Count(count=await queue.remove_upto(request.counter))
             case Compact():
                 return await self._store.compact()
             case Explain():

@@ -121,6 +121,13 @@ class Forget(_Request, frozen=True, tag="forget"):
     cursor: str
 
 
+class RemoveUpto(_Request, frozen=True, tag="remove-upto"):
+    """Remove every record whose counter is not above this one. → Count"""
+
+    queue: str
+    counter: int
+
+
 class Compact(_Request, frozen=True, tag="compact"):
     """Give back the space of what is removed. → fifoq.Compacted"""
 
@@ -132,7 +139,9 @@ class Explain(_Request, frozen=True, tag="explain"):
     counter: int
 
 
-Request = GetStats | Put | Lease | Ack | Replay | Purge | Seek | Forget | Compact | Explain
+Request = (
+    GetStats | Put | Lease | Ack | Replay | Purge | Seek | Forget | RemoveUpto | Compact | Explain
+)
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,188 @@
+"""Verbs that run Spark on a store: spark archive, delays, dlq, drain."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fifoq.cli.arguments import DEFAULT_QUEUE, Json, OneQueue, QueueName, StorePath
+from fifoq.cli.frame import Ended, Status, make_app, run, verb
+
+if TYPE_CHECKING:
+    from fifoq.spark.drain import Drain, Drained
+
+Master = Annotated[
+    str, typer.Option("--master", metavar="URL", help="Where Spark runs.", show_default=True)
+]
+LOCAL = "local[*]"
+
+
+def add_to(app: typer.Typer) -> None:
+    jobs = make_app("Spark on a store: archive, delays, dead letters, drain. Needs fifoq[spark].")
+    verb(jobs, "archive", example="fifoq spark archive data/orders archive/orders")(archive)
+    verb(jobs, "delays", example="fifoq spark delays data/orders -q main")(delays)
+    verb(jobs, "dlq", example="fifoq spark dlq data/orders")(dlq)
+    verb(jobs, "drain", example="fifoq spark drain data/orders tables/orders")(drain)
+    app.add_typer(jobs, name="spark")
+
+
+def archive(
+    path: StorePath,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The archive's directory.")],
+    queue: QueueName = DEFAULT_QUEUE,
+    tail: Annotated[
+        bool, typer.Option("--tail", help="Also the segment that is still being written.")
+    ] = False,
+    consumer: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Hold the log for the archive under this name."),
+    ] = None,
+    master: Master = LOCAL,
+    json: Json = False,
+) -> None:
+    """Add what a queue holds to a Parquet archive, each record once.
+
+    Run it as often as you like, also after a run that was killed. Reads beside a live owner.
+    """
+    add = _pipelines().archive
+    _show(
+        add(_session(master), path, target, queue=queue, tail=tail, consumer=consumer),
+        json,
+    )
+
+
+def delays(
+    path: StorePath, queue: OneQueue = None, master: Master = LOCAL, json: Json = False
+) -> None:
+    """p50, p95 and p99 of put to take, for each minute and queue.
+
+    Reads beside a live owner and changes nothing.
+    """
+    _show(_pipelines().delays(_session(master), path, queue=queue), json)
+
+
+def dlq(
+    path: StorePath,
+    queue: QueueName = DEFAULT_QUEUE,
+    samples: Annotated[
+        int, typer.Option("--samples", metavar="COUNT", min=0, help="Payloads of each group.")
+    ] = 3,
+    master: Master = LOCAL,
+    json: Json = False,
+) -> None:
+    """Group the dead letters of a queue by cause, error and reason.
+
+    Reads beside a live owner and changes nothing.
+    """
+    _show(_pipelines().triage(_session(master), path, queue=queue, samples=samples), json)
+
+
+def drain(
+    path: StorePath,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The Parquet table's directory.")],
+    queue: QueueName = DEFAULT_QUEUE,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(metavar="DIRECTORY", help="Spark's checkpoint. Without it PATH.checkpoint."),
+    ] = None,
+    consumer: Annotated[
+        str, typer.Option(metavar="NAME", help="Under which name the log is held for it.")
+    ] = "staging",
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the records in the queue.")] = False,
+    master: Master = LOCAL,
+    json: Json = False,
+) -> None:
+    """Bring what is in a queue into a Parquet table, exactly once, and remove it.
+
+    What Spark's checkpoint proves to be in the table is then removed from the queue, by the owner
+    of a live store. Interrupted, the next run goes on where this one was. A staging buffer of a
+    program does the same by itself.
+    """
+    _pipelines()
+    from fifoq.cli.output import counted, print_json
+
+    draining, first = _plan_drain(path, table, queue, checkpoint, consumer, master)
+    drained: Drained = draining.run(first)
+    proved = draining.proved(first)
+    removed = 0 if proved is None or keep else run(lambda: _remove(path, queue, proved - 1))
+    if json:
+        print_json(
+            {
+                "queue": queue,
+                "drained": drained.records,
+                "batches": drained.batches,
+                "seconds": drained.seconds,
+                "removed": removed,
+            }
+        )
+    else:
+        told = counted(drained.records, "record")
+        print(f"{told} drained in {drained.seconds:.1f} s, {removed:,} removed from the queue")
+
+
+def _plan_drain(
+    path: str, table: str, queue: str, checkpoint: str | None, consumer: str, master: str
+) -> tuple[Drain, int]:
+    """What is to be run, and from which counter on if it never ran before."""
+    import os
+
+    from fifoq.cli.access import require_store
+    from fifoq.consumers import check_consumer_name, id_text
+    from fifoq.description import describe
+    from fifoq.spark.drain import Drain, DrainPlan
+    from store import Reader
+
+    require_store(path)
+    whole = os.path.abspath(path)
+    with Reader(whole) as reader:
+        found = describe(reader, queue)
+        store = id_text(reader.store_id)
+    plan = DrainPlan(
+        path=whole,
+        queue=queue,
+        store=store,
+        consumer=check_consumer_name(consumer),
+        checkpoint=os.path.abspath(checkpoint or f"{whole}.checkpoint"),
+        to=os.path.abspath(table),
+        file_bytes=128 << 20,
+        batch_bytes=1 << 30,
+    )
+    return Drain(_session(master), plan), found.floor + 1
+
+
+async def _remove(path: str, queue: str, counter: int) -> int:
+    from fifoq.cli.access import session
+    from fifoq.control.messages import Count, RemoveUpto
+
+    async with session(path) as asked:
+        request = RemoveUpto(queue=queue, counter=counter)
+        return (await asked.ask(request, Count, seconds=None)).count
+
+
+def _pipelines() -> Any:
+    try:
+        from fifoq.spark import pipelines
+    except ImportError as error:
+        raise Ended(
+            Status.FAILED, f"Spark is not installed ({error}): pip install 'fifoq[spark]'"
+        ) from None
+    return pipelines
+
+
+def _session(master: str) -> Any:
+    from fifoq.spark import JavaMissing, session
+
+    try:
+        return session("fifoq", master)
+    except JavaMissing as error:
+        raise Ended(Status.FAILED, str(error), kind="JavaMissing") from None
+
+
+def _show(report: Any, json: bool) -> None:
+    from fifoq.cli.output import print_json
+
+    if json:
+        print_json(report)
+    else:
+        report.show()
