@@ -411,7 +411,8 @@ def counts_from(queue: QueueState, first: int, last: int = COUNTER_MAX) -> Itera
         if span.first > last:
             return
         count = min(span.last, last) - max(span.first, first) + 1
-        yield min(count, span.live) if span.moved else count
+        # What was moved lies apart, and how many of them were removed since is not known.
+        yield min(count, max(span.live, 1)) if span.moved else count
 
 
 def first_from(log: Log, name: str, counter: int) -> int | None:

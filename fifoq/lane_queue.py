@@ -163,11 +163,16 @@ class LaneQueue(Queue[T]):
 
     def claim_head(self) -> Returned:
         assert self._chosen is not None
-        lane, record = self._chosen
-        self._chosen = None
         weights = self.options.priority_weights
         if weights is not None:
-            self._lanes.shared(lane, weights)
+            self._lanes.shared(self._chosen[0], weights)
+        return self.pass_head()
+
+    def pass_head(self) -> Returned:
+        # Without a turn: whoever waits for a key would cost its lane all that follow.
+        assert self._chosen is not None
+        record = self._chosen[1]
+        self._chosen = None
         self._lanes.remove(record.counter)
         self._ahead.pop(record.counter, None)
         self.shelf.unkeep(record.counter)

@@ -201,6 +201,10 @@ class Line(Places):
         attributes = self.attributes.pop(counter, None) if self.attributes else None
         return Returned(counter, time, payload, attributes)
 
+    def pass_head(self) -> Returned:
+        """The same for a record that nobody gets: it only stands in the way."""
+        return self.claim_head()
+
     def head_record(self) -> tuple[int, Attributes | None]:
         """Counter and attributes of the oldest visible record; there must be one."""
         returned = self.returned

@@ -210,13 +210,13 @@ class Member(Line, Generic[T]):
                     f"queue {self.name!r}: {count} records at once never fit into "
                     f"maxsize={options.maxsize}. Nothing was stored."
                 )
-            if self._depth() + count > options.maxsize:
+            if self._depth() + count > options.maxsize and count:
                 return False
         if options.max_bytes is not None:
             payload = size - COLUMN_BYTES * count
             if payload > options.max_bytes:
                 raise too_large(self.name, payload, options.max_bytes)
-            return self._bytes + payload <= options.max_bytes
+            return self._bytes + payload <= options.max_bytes or not payload
         return True
 
     def _fits_exactly(self, payloads: Sequence[bytes]) -> bool:

@@ -325,10 +325,10 @@ class Waiting(Member[T]):
                 return True
             key = attributes.ordering_key
             if attributes.expires_at and attributes.expires_at <= time.time_ns():
-                self._expire(self.claim_head())
+                self._expire(self.pass_head())
             elif key and self.keys_out.get(key, counter) != counter:
                 if self.blocked_count < BLOCKED_MAX:
-                    self._block(key, self.claim_head())
+                    self._block(key, self.pass_head())
                 elif self._will_be_heard_of(self.keys_out[key]):
                     return False
                 else:

@@ -540,6 +540,22 @@ async def test_a_deleted_cursor_is_gone_for_good(bench: Bench) -> None:
 # Lag.
 
 
+async def test_lag_counts_a_record_that_was_restored_and_then_taken(bench: Bench) -> None:
+    """It lies apart from the others: gone from the queue, it was no record for the lag."""
+    async with bench.open() as q:
+        cursor = await q.cursor("reader")
+        await q.put_many([b"a", b"b", b"c"])
+        await q.peek()
+        bench.runner.hold()
+        await cancelled(await started(q.take()))
+        bench.runner.let_go()
+        await settle()
+        assert await q.take_many(3) == [b"a", b"b", b"c"]
+        await q.flush()
+        assert (await cursor.lag()).records == 3
+        assert await cursor.take_many(3) == [b"a", b"b", b"c"]
+
+
 async def test_lag_in_records_and_seconds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     now = fake_time(monkeypatch)
     async with bench.open() as queue:

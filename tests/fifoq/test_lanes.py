@@ -73,6 +73,20 @@ async def test_without_aging_the_urgent_ones_always_come_first(
         assert await drained(q) == [b"new", b"old"]
 
 
+async def test_records_that_nobody_gets_cost_their_lane_no_turn(bench: Bench) -> None:
+    """Those that waited for a key used up the share of their lane: it starved for as many turns."""
+    weights = (4, 1, 1, 1, 1, 1, 1, 1, 1, 1)
+    async with bench.open(priorities=True, priority_weights=weights) as q:
+        for n in range(50):
+            await q.put(b"key %d" % n, priority=0, ordering_key="k")
+        for n in range(20):
+            await q.put(b"first %d" % n, priority=0)
+            await q.put(b"other %d" % n, priority=5)
+        assert (await q.lease()).item == b"key 0"
+        lanes = [(await q.lease()).item[:5] for _ in range(10)]
+        assert lanes.count(b"first") == 8
+
+
 async def test_weights_share_the_turns(bench: Bench) -> None:
     weights = (4, 1, 1, 1, 1, 2, 1, 1, 1, 1)
     async with bench.open(priorities=True, priority_weights=weights) as q:

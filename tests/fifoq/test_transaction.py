@@ -452,3 +452,21 @@ async def test_the_power_cut_at_every_call_leaves_all_of_it_or_nothing(bench: Be
 @pytest.fixture
 def disk() -> SmallDisk:
     return SmallDisk()
+
+
+@pytest.mark.parametrize("limits", [{"maxsize": 2}, {"max_bytes": 2}])
+async def test_a_queue_that_is_over_its_limit_takes_what_makes_it_no_larger(
+    bench: Bench, limits: dict[str, Any]
+) -> None:
+    """Replayed dead letters are put beyond the limits: an ack with a put was refused then."""
+    async with bench.open_store() as store:
+        q = await store.queue("q", overflow="fail", **limits)
+        await q.put_many([b"a", b"b"])
+        await (await q.lease()).reject("no")
+        await q.put(b"c")
+        await (await store.dead_letters("q")).replay()
+        assert len(q) == 3
+        async with store.transaction() as tx:
+            tx.ack(await tx.lease(q))
+            tx.put(q, b"d")
+        assert await drained(q) == [b"c", b"a", b"d"]

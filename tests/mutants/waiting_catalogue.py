@@ -180,6 +180,13 @@ WAITING_MUTANTS: Final = (
         LANES,
     ),
     _mutant(
+        "records that wait for a key use up the share of their lane",
+        "waiting",
+        "                    self._block(key, self.pass_head())\n",
+        "                    self._block(key, self.claim_head())\n",
+        f"{LANES}::test_records_that_nobody_gets_cost_their_lane_no_turn",
+    ),
+    _mutant(
         "lanes are not looked for at opening",
         "store",
         "            queue.fill_lanes(found.lanes)\n",

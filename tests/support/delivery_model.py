@@ -14,8 +14,22 @@ from typing import NamedTuple
 NS = 1_000_000_000
 DEAD = ".dlq"
 
-Contents = tuple[tuple[str, tuple[tuple[bytes, int], ...]], ...]
-"""Of each queue its records in order, each with the number of its attempts."""
+
+class Kept(NamedTuple):
+    """What a log has of a queue."""
+
+    name: str
+    records: tuple[tuple[bytes, int], ...]
+    """In order, each with the number of its attempts."""
+    puts: int
+    """Records ever put."""
+    ids: frozenset[tuple[str, int]]
+    """Ids that were put, with counters."""
+    cursor: int
+    """How many of the records ever put its cursor has done."""
+
+
+Contents = tuple[Kept, ...]
 
 
 @dataclass
@@ -31,6 +45,14 @@ class Record:
     key: str = ""
     counter: int = 0
     attempts: int = 0
+
+
+class Id(NamedTuple):
+    """A put with an id: which record it was, and when by both clocks."""
+
+    counter: int
+    time: int
+    since: float
 
 
 class Seen(NamedTuple):
@@ -51,6 +73,8 @@ class Rules:
     aging: float | None = 30.0
     expired_to_dead: bool = False
     maxsize: int | None = None
+    weights: tuple[int, ...] | None = None
+    dedup_window: float = 300.0
 
 
 @dataclass
@@ -74,6 +98,16 @@ class QueueModel:
     expired: int = 0
     buried: int = 0
     next_place: int = 1
+    ids: dict[str, Id] = field(default_factory=dict)
+    credits: list[int] = field(default_factory=lambda: [0] * 10)
+    """Of the lanes, where each has a share."""
+    history: list[tuple[int, bytes]] = field(default_factory=list)
+    """All that was ever put, by counter."""
+    cursor_kept: int = 0
+    """How many of those the cursor has done, as it was committed."""
+    cursor_done: int = 0
+    handed: int = 0
+    """Taken by the cursor, and done once somebody takes again or commits."""
 
     # Counts.
 
@@ -93,9 +127,15 @@ class QueueModel:
     def put(self, record: Record, now: float, wall: int) -> None:
         record.place = self.next_place
         self.next_place += 1
+        self.history.append((record.counter, record.payload))
         self.records[record.place] = record
         if record.due > wall:
             self.waiting[record.place] = now + (record.due - wall) / NS
+
+    def known(self, id: str, now: float) -> Id | None:
+        """The put with that id, if the window has it."""
+        found = self.ids.get(id)
+        return found if found is not None and found.since > now - self.rules.dedup_window else None
 
     # Which is next.
 
@@ -130,15 +170,32 @@ class QueueModel:
         return self.keys.get(record.key) in ended and not before
 
     def _oldest(self, wall: int) -> Record | None:
-        aside = self.leased.keys() | self.waiting.keys() | self.blocked
-        aside |= {record.place for record in self.burying}
-        found = [record for place, record in sorted(self.records.items()) if place not in aside]
+        found = self._free()
         if not self.rules.lanes or not found:
             return found[0] if found else None
         heads: dict[int, Record] = {}
         for record in found:
             heads.setdefault(record.priority, record)
+        weights = self.rules.weights
+        if weights is not None:
+            return heads[max(heads, key=lambda lane: (self.credits[lane] + weights[lane], -lane))]
         return min(heads.values(), key=lambda record: self.rank(record, wall))
+
+    def _free(self) -> list[Record]:
+        """Records at their places, in order."""
+        aside = self.leased.keys() | self.waiting.keys() | self.blocked
+        aside |= {record.place for record in self.burying}
+        return [record for place, record in sorted(self.records.items()) if place not in aside]
+
+    def claim(self, record: Record) -> None:
+        """Somebody gets the record: its lane has had a turn."""
+        weights = self.rules.weights
+        if weights is None or not self.rules.lanes:
+            return
+        lanes = {other.priority for other in self._free()}
+        for lane in range(10):
+            self.credits[lane] = self.credits[lane] + weights[lane] if lane in lanes else 0
+        self.credits[record.priority] -= sum(weights[lane] for lane in lanes)
 
     def rank(self, record: Record, wall: int) -> tuple[int, int]:
         """The record with the lowest one is next."""
@@ -176,6 +233,7 @@ class QueueModel:
 
     def lease(self, record: Record, deadline: float) -> bool:
         """Hand the record out; False if it was often enough, and goes to the dead letters."""
+        self.claim(record)
         if record.key:
             self.keys[record.key] = record.place
         if self.spent(record):
@@ -223,6 +281,8 @@ class QueueModel:
         self.leased, self.waiting, self.stops = {}, {}, set()
         self.keys, self.blocked, self.burying = {}, set(), []
         self.expired = self.buried = 0
+        self.credits = [0] * 10
+        self.cursor_done, self.handed = self.cursor_kept, 0
         for record in self.records.values():
             left = min(record.due - wall, record.due - record.put_time)
             if record.due and left > 0:
@@ -238,12 +298,22 @@ class StoreModel:
     def __init__(self, rules: dict[str, Rules]) -> None:
         self.queues = {name: QueueModel(name, rule) for name, rule in rules.items()}
         self.known: dict[tuple[str, bytes], Record] = {}
+        self.put_times: dict[tuple[str, int], int] = {}
+        """Of puts with ids."""
+        self.old_ids: dict[str, set[tuple[str, int]]] = {name: set() for name in rules}
+        """Puts of ids whose window was over once: a clock that is set back may begin it anew."""
         self.states: list[Contents] = [self.contents()]
         self.written = 0
 
     def contents(self) -> Contents:
         return tuple(
-            (name, tuple((r.payload, r.attempts) for _, r in sorted(queue.records.items())))
+            Kept(
+                name,
+                tuple((r.payload, r.attempts) for _, r in sorted(queue.records.items())),
+                len(queue.history),
+                frozenset((id, put.counter) for id, put in queue.ids.items()),
+                queue.cursor_kept,
+            )
             for name, queue in self.queues.items()
         )
 
@@ -269,6 +339,14 @@ class StoreModel:
             self.queues[name].put(record, now, wall)
             self.known[name, record.payload] = record
 
+    def remember(self, name: str, id: str, record: Record, now: float) -> None:
+        """The record was put with that id."""
+        queue = self.queues[name]
+        if id in queue.ids:
+            self.old_ids[name].add((id, queue.ids[id].counter))
+        queue.ids[id] = Id(record.counter, record.put_time, now)
+        self.put_times[name, record.counter] = record.put_time
+
     def bury(self, name: str) -> bool:
         """What is on its way to the dead letters is there; False if nothing was."""
         queue = self.queues[name]
@@ -287,12 +365,27 @@ class StoreModel:
 
     def crash(self, found: Contents, now: float, wall: int) -> None:
         """The store was opened anew and has these records."""
-        for name, records in found:
+        for name, records, puts, ids, cursor in found:
             queue = self.queues[name]
             queue.records = {}
             for payload, attempts in records:
                 record = self.known[name, payload]
                 record.attempts = attempts
                 queue.records[record.place] = record
+            del queue.history[puts:]
+            queue.cursor_kept = cursor
+            self._note_old_ids(queue, now, wall)
+            # A clock that was set back makes no window longer than it is from now on.
+            queue.ids = {
+                id: Id(counter, time, now - max(0, wall - time) / NS)
+                for id, counter in ids
+                for time in (self.put_times[name, counter],)
+            }
             queue.reopen(now, wall)
         self.states, self.written = [found], 0
+
+    def _note_old_ids(self, queue: QueueModel, now: float, wall: int) -> None:
+        window = queue.rules.dedup_window
+        for id, put in queue.ids.items():
+            if put.since <= now - window or put.time <= wall - round(window * NS):
+                self.old_ids[queue.name].add((id, put.counter))
