@@ -31,6 +31,7 @@ from actors.ref import STOP_SECONDS, Ref
 from actors.stats import ActorStats, snapshot
 from actors.supervision import Restarts, Supervision
 from actors.timers import Timers
+from actors.timing import Timing
 
 if TYPE_CHECKING:
     from actors.tree import Tree
@@ -61,6 +62,7 @@ class Cell(Generic[M]):
         self.state = State.STARTING
         self.handled = self.failed = self.restarts = self.undelivered = self.cut_short = 0
         self.batches: dict[str, int] = {}
+        self.timing = Timing()
         self.task: asyncio.Task[object] | None = None
         self._loop = asyncio.get_running_loop()
         self.tree = tree

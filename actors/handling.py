@@ -17,6 +17,7 @@ from actors.errors import ActorStopped, HandlerCancelled
 from actors.hooks import run_on_start
 from actors.mailbox import Failing, Mailbox
 from actors.memory import MemoryMailbox
+from actors.timing import clock
 
 if TYPE_CHECKING:
     from actors.cell import Cell
@@ -86,25 +87,63 @@ class OneByOne(_Hooks):
         self._feed = mailbox if isinstance(mailbox, MemoryMailbox) else _Refilled(mailbox)
 
     async def run(self) -> None:
-        cell = self._cell
+        cell, feed, timing = self._cell, self._feed, self._cell.timing
         while cell.interruption is None:
             cell.waiting = True
             try:
-                more = await self._feed.wait()
+                more = await feed.wait()
             finally:
                 cell.waiting = False
             if not more:
                 return
-            if await self._turn():
+            before, count = cell.handled, TURN_MESSAGES
+            if timing.is_due() and cell.interruption is None:
+                await self._timed()
+                count -= 1
+            if await self._turn(count):
+                timing.backlog(cell.handled - before, len(feed.letters))
                 # The handlers may never have waited for anything, and others want to run.
                 await asyncio.sleep(0)
+            else:
+                timing.backlog(cell.handled - before, 0)
 
-    async def _turn(self) -> bool:
-        """Handle what waits, up to the limit of a turn; True if that was reached."""
+    async def _timed(self) -> None:
+        """Handle one message, and note how long it took to come and to be handled."""
+        feed, timing = self._feed, self._cell.timing
+        start = clock()
+        if feed.woken:
+            timing.delays.add(start - feed.woken)
+            feed.woken = 0
+        letter = feed.letters.popleft()
+        if feed.senders:
+            feed.admit()
+        try:
+            await self._handle(letter)
+        finally:
+            timing.handlers.add(clock() - start)
+
+    async def _handle(self, letter: object) -> None:
+        cell = self._cell
+        try:
+            if type(letter) is Asked:
+                reply = Reply((letter.future,))
+                await cell.receive(letter.message, Context(cell, reply))
+                cell.promises.demand(reply)
+            else:
+                await cell.receive(letter, cell.told)
+        except BaseException as error:
+            _fails(cell, Batch[object]((letter,), "drain"), error)
+        cell.handled += 1
+
+    async def _turn(self, count: int) -> bool:
+        """Handle what waits, `count` messages at the most; True if it were so many.
+
+        As `_handle`, one coroutine less for each message.
+        """
         cell, feed = self._cell, self._feed
         letters, senders = feed.letters, feed.senders
         receive, told = cell.receive, cell.told
-        for _ in range(TURN_MESSAGES):
+        for _ in range(count):
             if not letters or cell.interruption is not None:
                 return False
             letter = letters.popleft()
@@ -112,18 +151,15 @@ class OneByOne(_Hooks):
                 feed.admit()
             try:
                 if type(letter) is Asked:
-                    await self._answer(letter)
+                    reply = Reply((letter.future,))
+                    await receive(letter.message, Context(cell, reply))
+                    cell.promises.demand(reply)
                 else:
                     await receive(letter, told)
             except BaseException as error:
                 _fails(cell, Batch[object]((letter,), "drain"), error)
             cell.handled += 1
         return True
-
-    async def _answer(self, letter: Asked) -> None:
-        reply = Reply((letter.future,))
-        await self._cell.receive(letter.message, Context(self._cell, reply))
-        self._cell.promises.demand(reply)
 
     def discard(self, error: BaseException) -> int:
         return self._feed.discard(error)
@@ -157,6 +193,9 @@ class InBatches(_Hooks):
                 self._in_hand = await self._mailbox.next_batch()
             finally:
                 self._cell.waiting = False
+            if isinstance(self._mailbox, MemoryMailbox) and self._mailbox.woken:
+                self._cell.timing.delays.add(clock() - self._mailbox.woken)
+                self._mailbox.woken = 0
         return self._in_hand is not None
 
     async def _handle(self) -> None:
@@ -167,10 +206,13 @@ class InBatches(_Hooks):
         if closed_by is not None:
             cell.batches[closed_by] = cell.batches.get(closed_by, 0) + 1
         assert cell.on_batch is not None
+        start = clock()
         try:
             await cell.on_batch(batch, Context(cell, reply))
         except BaseException as error:
             _fails(cell, batch, error)
+        finally:
+            cell.timing.handlers.add(clock() - start)
         cell.promises.demand(reply)
         cell.handled += _count_of(batch)
 
@@ -189,6 +231,7 @@ class _Refilled:
     def __init__(self, mailbox: Mailbox) -> None:
         self.letters: deque[object] = deque()
         self.senders = ()
+        self.woken = 0
         self._mailbox = mailbox
 
     async def wait(self) -> bool:

@@ -12,6 +12,7 @@ from collections import deque
 from actors.batch import Asked, Batch, ClosedBy
 from actors.errors import ActorStopped, MailboxFull
 from actors.mailbox import MailboxOptions
+from actors.timing import clock
 
 _CLOSED = -1
 
@@ -37,6 +38,8 @@ class MemoryMailbox:
         self.letters: deque[object] = deque()
         self.senders: deque[_Sender] = deque()
         self.dropped = 0
+        self.woken = 0
+        """When a message woke the actor; 0 if that was looked at."""
         self._options = options
         self._name = name
         # One number says whether there is room: closing puts it below every length.
@@ -138,7 +141,12 @@ class MemoryMailbox:
         while not self.letters:
             if self._limit == _CLOSED:
                 return False
-            await self._sleep()
+            # As `_sleep`, which would be one more coroutine for each message that is awaited.
+            self._waiter = waiter = self._loop.create_future()
+            try:
+                await waiter
+            finally:
+                self._waiter = None
         return True
 
     async def next_batch(self) -> Batch[object] | None:
@@ -169,15 +177,18 @@ class MemoryMailbox:
         return told
 
     async def _sleep(self) -> None:
-        self._waiter = self._loop.create_future()
+        self._waiter = waiter = self._loop.create_future()
         try:
-            await self._waiter
+            await waiter
         finally:
             self._waiter = None
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        # Forgotten at once: who tells until the actor runs need not look at it again.
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            self.woken = clock()
+            waiter.set_result(None)
 
     def _arrived(self) -> None:
         if not self._lingering or self._reason() is not None:

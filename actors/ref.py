@@ -10,9 +10,10 @@ from anyio import move_on_after
 
 from actors.batch import Asked
 from actors.draining import InsideOnly
-from actors.errors import AskTimeout
+from actors.errors import AskTimeout, MailboxFull
 from actors.life import OPEN
 from actors.mailbox import Intake
+from actors.memory import MemoryMailbox
 from actors.stats import ActorStats
 
 if TYPE_CHECKING:
@@ -91,11 +92,36 @@ class Ref(Generic[M_contra]):
         After AskTimeout or cancellation the message is not handled unless that had begun; nothing
         is left behind.
         """
-        letter = Asked(message, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        letter = Asked(message, loop.create_future())
+        if type(self._mailbox) is not MemoryMailbox:
+            return _checked(await self._ask_slowly(letter, timeout), returns, self.name)
+        try:
+            self._mailbox.put_nowait(letter)
+        except MailboxFull:
+            return _checked(await self._ask_slowly(letter, timeout), returns, self.name)
+        # It is in the mailbox: one timer is enough, where a cancel scope costs as much as the rest.
+        future = letter.future
+        timer = None if timeout is None else loop.call_later(timeout, self._expire, future, timeout)
+        try:
+            return _checked(await future, returns, self.name)
+        except (AskTimeout, asyncio.CancelledError):
+            self._mailbox.withdraw(letter)
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _expire(self, future: asyncio.Future[object], timeout: float) -> None:
+        if not future.done():
+            future.set_exception(AskTimeout(self.name, timeout))
+
+    async def _ask_slowly(self, letter: Asked, timeout: float | None) -> object:
+        """Ask where to send may take time."""
         try:
             with move_on_after(timeout):
                 await self._mailbox.put(letter)
-                return _checked(await letter.future, returns, self.name)
+                return await letter.future
         finally:
             if not letter.future.done() or letter.future.cancelled():
                 letter.future.cancel()

@@ -20,7 +20,10 @@ class ActorStats(Struct, frozen=True, kw_only=True):
     `depth` messages wait. `handled` were handled to their end, `failed` ended in an exception,
     `dropped` were dropped by a full mailbox. `undelivered` is what was told and not handled when
     the actor stopped; `cut_short` counts handlers that a deadline cancelled. `batches` counts those
-    of `on_batch` by what closed them.
+    of `on_batch` by what closed them. `dead_letters` is for durable actors.
+
+    Seconds, from samples, None if there is none: `delay_p50` and `delay_p99` from `tell` to the
+    handler; `handler_p50` and `handler_p99` in it (in `on_batch`: for a batch).
     """
 
     name: str
@@ -32,6 +35,11 @@ class ActorStats(Struct, frozen=True, kw_only=True):
     dropped: int = 0
     undelivered: int = 0
     cut_short: int = 0
+    dead_letters: int = 0
+    delay_p50: float | None = None
+    delay_p99: float | None = None
+    handler_p50: float | None = None
+    handler_p99: float | None = None
     batches: Mapping[str, int] = MappingProxyType({})
 
 
@@ -46,6 +54,11 @@ class SystemStats(Struct, frozen=True, kw_only=True):
     dropped: int
     undelivered: int
     cut_short: int
+    dead_letters: int
+    delay_p50: float | None
+    delay_p99: float | None
+    handler_p50: float | None
+    handler_p99: float | None
 
 
 def snapshot(cell: Cell[Any], depth: int) -> ActorStats:
@@ -60,5 +73,7 @@ def snapshot(cell: Cell[Any], depth: int) -> ActorStats:
         dropped=getattr(cell.mailbox, "dropped", 0),
         undelivered=cell.undelivered,
         cut_short=cell.cut_short,
+        dead_letters=getattr(cell.mailbox, "dead_letters", 0),
         batches=dict(cell.batches),
+        **cell.timing.percentiles(),
     )

@@ -19,11 +19,20 @@ from actors.ref import Ref
 from actors.slots import Slots
 from actors.stats import SystemStats
 from actors.supervision import DURABLE, Scope, Supervision
+from actors.timing import Timing
 from actors.watch import Watches
 
 M = TypeVar("M")
 
-_SUMS = ("handled", "failed", "restarts", "dropped", "undelivered", "cut_short")
+_SUMS = (
+    "handled",
+    "failed",
+    "restarts",
+    "dropped",
+    "undelivered",
+    "cut_short",
+    "dead_letters",
+)
 
 
 class Tree:
@@ -34,6 +43,7 @@ class Tree:
         self.fail = fail
         self.cells: dict[str, Cell[Any]] = {}
         self.past: Counter[str] = Counter()
+        self.past_timing = Timing()
         self.watches = Watches()
         self.keyed: dict[str, Slots] = {}
         self.group: TaskGroup | None = None
@@ -144,6 +154,7 @@ class Tree:
         self._rounds.forget(cell)
         stats = cell.stats()
         self.past.update({name: getattr(stats, name) for name in _SUMS})
+        self.past_timing.merge(cell.timing)
 
     def stats(self) -> SystemStats:
         """What the living actors do, and the sums over all."""
@@ -152,7 +163,13 @@ class Tree:
             name: self.past[name] + sum(getattr(stats, name) for stats in actors.values())
             for name in _SUMS
         }
-        return SystemStats(actors=actors, depth=sum(s.depth for s in actors.values()), **sums)
+        timing = Timing()
+        timing.merge(self.past_timing)
+        for cell in self.cells.values():
+            timing.merge(cell.timing)
+        depth = sum(stats.depth for stats in actors.values())
+        fields: dict[str, Any] = {**sums, **timing.percentiles()}
+        return SystemStats(actors=actors, depth=depth, **fields)
 
 
 def _nowhere_to_last(name: str | None, mailbox: object) -> NoReturn:
