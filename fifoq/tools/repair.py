@@ -118,8 +118,11 @@ def repair(
             partial = begin_directory(target)
             # Half a repair is of no use to the next one.
             shutil.rmtree(partial)
-            found = _Found(directory, evidence)
-            queues = _write(found, partial, options, progress)
+            found = _Found(directory)
+            try:
+                queues = _write(found, partial, options, progress)
+            finally:
+                found.close()
         finally:
             directory.close()
         for name in (CONSUMERS, STAGED_DIRECTORY):
@@ -143,7 +146,7 @@ def repair(
 class _Found:
     """What is intact in a damaged store."""
 
-    def __init__(self, directory: Directory, evidence: Evidence) -> None:
+    def __init__(self, directory: Directory) -> None:
         try:
             recovered, self.lost = salvage(directory, directory.names())
         except CorruptionError as error:
@@ -159,6 +162,9 @@ class _Found:
         self.tail_lost = _is_tail_lost(directory, self.lost.regions)
         self._cache = SegmentCache(directory, self.state, self.store_id)
         self._lookup = Lookup(directory.path, self.state, self._cache.open)
+
+    def close(self) -> None:
+        self._cache.close()
 
     def blocks(self, queue: QueueState) -> Iterator[RecordBlock]:
         """Live records, and those that are only retained where somebody may want them."""
