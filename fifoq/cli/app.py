@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 
 from fifoq.bench.command import command, queue_rows
-from fifoq.cli import letters, looking, moving, records, spark, top
+from fifoq.cli import care, data, letters, looking, moving, records, spark, top
 from fifoq.cli.arguments import Json
 from fifoq.cli.frame import make_app, verb
 
@@ -15,6 +15,8 @@ looking.add_to(app)
 letters.add_to(app)
 moving.add_to(app)
 top.add_to(app)
+data.add_to(app)
+care.add_to(app)
 spark.add_to(app)
 app.command("bench", epilog="Example:\n\nfifoq bench --rows one-sync --dir .")(command(queue_rows))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -89,7 +90,7 @@ async def export_records(
     if chosen in ("arrow", "parquet"):
         arrow.require_pyarrow()
     sink = _sink_for(target, chosen)
-    snapshot = await on_thread(Snapshot, os.fspath(path), removed=removed)
+    snapshot = await on_thread(partial(Snapshot, os.fspath(path), removed=removed))
     try:
         saved = None if restart else await sink.load()
         if saved is None:

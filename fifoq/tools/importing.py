@@ -16,7 +16,7 @@ import msgspec
 from fifoq.store import DEFAULT_QUEUE, open_store
 from fifoq.tools.pouring import Pouring, commits_of, skipped
 from fifoq.tools.sinks import Format
-from fifoq.tools.sources import open_source
+from fifoq.tools.sources import Pipe, open_source
 from fifoq.tools.threads import on_thread
 
 Progress = Callable[[int, int], None]
@@ -55,15 +55,18 @@ async def import_records(
     before the error stays, and the next run goes on behind it.
     """
     with ExitStack() as stack:
-        found = await on_thread(open_source, source, format, name, partial, stack)
+        given = source if isinstance(source, str | os.PathLike) else Pipe(source)
+        stop = given.stop if isinstance(given, Pipe) else None
+        found = await on_thread(open_source, given, format, name, partial, stack, stop=stop)
         queues = found.queues(queue)
         keeps = keep_keys and found.header is not None and (queue is None or len(queues) == 1)
         async with open_store(path) as store:
             pouring = Pouring(store, found.name)
             mark = await pouring.begin(queues, keep_keys=keeps, again=again)
             if not mark.done:
-                commits = commits_of(await on_thread(skipped, found.rows(queue), mark.records))
-                while (batch := await on_thread(next, commits, None)) is not None:
+                rows = await on_thread(skipped, found.rows(queue), mark.records, stop=stop)
+                commits = commits_of(rows)
+                while (batch := await on_thread(next, commits, None, stop=stop)) is not None:
                     await pouring.put(batch)
                     if progress is not None:
                         progress(pouring.mark.records, found.about_records)

@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import secrets
+import select
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -26,12 +27,41 @@ from store.genesis import check_name
 CHUNK_BYTES: Final = 1 << 20
 SPOOL_BYTES: Final = 64 << 20
 """A table that comes through a pipe lies in memory up to this size, and then in a file."""
+LOOK_SECONDS: Final = 0.2
+"""How often somebody who waits for a pipe looks whether to go on waiting."""
 NAMED_BY_BYTES: Final = 64 << 10
 """A source without an id of its own is known by its first bytes, this many, and its size."""
 
 
 class Incomplete(FormatError):
     """The source stops before its end. What there is of it is imported; the rest may follow."""
+
+
+class Pipe:
+    """A file that is open, such as standard input: read as it comes, until somebody stops it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Whoever waits for the next bytes gets Stopped, soon. From any thread."""
+        self._stopped = True
+
+    def read(self, count: int) -> bytes:
+        """Some bytes, as soon as there are any; none at the end."""
+        try:
+            descriptor = self._file.fileno()
+        except (OSError, AttributeError):
+            return self._file.read(count)
+        while not self._stopped:
+            if select.select([descriptor], [], [], LOOK_SECONDS)[0]:
+                return os.read(descriptor, count)
+        raise Stopped
+
+
+class Stopped(Exception):
+    """The reading was stopped."""
 
 
 class Source:
@@ -76,7 +106,7 @@ class Source:
 
 
 def open_source(
-    source: str | os.PathLike[str] | BinaryIO,
+    source: str | os.PathLike[str] | Pipe,
     format: str | None,
     name: str | None,
     partial: bool,
@@ -91,9 +121,12 @@ def open_source(
     try:
         if os.path.isdir(path):
             header, rows, known = _open_directory(path, chosen, partial)
+        elif isinstance(source, Pipe):
+            header, rows, known = _open_pipe(source, chosen, partial, stack)
         else:
-            file = source if path == "-" else stack.enter_context(open(path, "rb"))  # noqa: SIM115
-            header, rows, known = _open_file(cast(BinaryIO, file), path, chosen, partial, stack)
+            file = stack.enter_context(open(path, "rb"))  # noqa: SIM115
+            known = _known_by(file)
+            header, rows = _open_file(file, chosen, partial)
     except OSError as error:
         raise AccessError(f"{path}: {error.strerror or error}. Nothing was changed.") from error
     if header is not None:
@@ -101,20 +134,28 @@ def open_source(
     return Source(path, chosen, header, rows, name or known)
 
 
-def _open_file(
-    file: BinaryIO, path: str, format: Format, partial: bool, stack: ExitStack
+def _open_pipe(
+    pipe: Pipe, format: Format, partial: bool, stack: ExitStack
 ) -> tuple[Header | None, Iterator[Row], str | None]:
-    known = None if path == "-" else _known_by(file)
     if format == "arrow" or format == "parquet":
-        if path == "-":
-            file = _spooled(file, stack)
-        header, rows = arrow.read_rows(format, file)
-        return header, rows, known
+        # The whole of it, to be read in any order.
+        spool = stack.enter_context(tempfile.SpooledTemporaryFile(SPOOL_BYTES))  # noqa: SIM115
+        shutil.copyfileobj(cast(BinaryIO, pipe), spool)
+        spool.seek(0)
+        return (*_open_file(cast(BinaryIO, spool), format, partial), None)
+    return (*_open_file(cast(BinaryIO, pipe), format, partial), None)
+
+
+def _open_file(
+    file: BinaryIO, format: Format, partial: bool
+) -> tuple[Header | None, Iterator[Row]]:
+    if format == "arrow" or format == "parquet":
+        return arrow.read_rows(format, file)
     items = streams.items(format, iter(lambda: file.read(CHUNK_BYTES), b""))
     first = next(items, None)
     header = first if isinstance(first, Header) else None
     rest = items if header is not None or first is None else chain([first], items)
-    return header, _rows(rest, whole=header is not None and not partial), known
+    return header, _rows(rest, whole=header is not None and not partial)
 
 
 def _rows(items: Iterator[streams.Item], *, whole: bool) -> Iterator[Row]:
@@ -171,11 +212,3 @@ def _known_by(file: IO[bytes]) -> str:
     digest = hashlib.sha256(b"%d " % size + file.read(NAMED_BY_BYTES)).hexdigest()[:32]
     file.seek(0)
     return digest
-
-
-def _spooled(file: BinaryIO, stack: ExitStack) -> BinaryIO:
-    """The whole of a pipe, to be read in any order."""
-    spool = stack.enter_context(tempfile.SpooledTemporaryFile(SPOOL_BYTES))  # noqa: SIM115
-    shutil.copyfileobj(file, spool)
-    spool.seek(0)
-    return cast(BinaryIO, spool)

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import TypeVar, TypeVarTuple
 
-P = ParamSpec("P")
 R = TypeVar("R")
+Args = TypeVarTuple("Args")
 
 
-async def on_thread(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+async def on_thread(
+    function: Callable[[*Args], R],
+    *args: *Args,
+    stop: Callable[[], None] | None = None,
+) -> R:
     """As `asyncio.to_thread`, but a cancelled call ends before the caller goes on.
 
-    So that nobody closes a file, or leaves, while a thread still works on it.
+    So that nobody closes a file, or leaves, while a thread still works on it. `stop` is called to
+    make work end that may wait for ever.
     """
-    work = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+    work = asyncio.ensure_future(asyncio.to_thread(function, *args))
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
+        if stop is not None:
+            stop()
         if not work.done():
             await asyncio.wait([work])
         raise
