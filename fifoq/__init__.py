@@ -9,6 +9,7 @@ from fifoq._shadow import check_packages
 
 check_packages()
 
+from actors import Actor, Context, Ref  # noqa: E402
 from fifoq.asyncio_queue import AsyncioQueue  # noqa: E402
 from fifoq.attributes import PutKeywords  # noqa: E402
 from fifoq.browse import Record  # noqa: E402
@@ -16,6 +17,7 @@ from fifoq.compacting import Compacted  # noqa: E402
 from fifoq.cursor import Cursor, Lag  # noqa: E402
 from fifoq.dead_letters import DeadLetter, DeadLetters  # noqa: E402
 from fifoq.delivery import Delivery, Leasing, LeasingMany  # noqa: E402
+from fifoq.durable import ActorSystem, AskFailed, DurableMailbox  # noqa: E402
 from fifoq.errors import (  # noqa: E402
     QueueClosed,
     QueueEmpty,
@@ -63,10 +65,14 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "AccessError",
+    "Actor",
+    "ActorSystem",
     "AlreadyOpen",
+    "AskFailed",
     "AsyncioQueue",
     "Compacted",
     "ConsumerStats",
+    "Context",
     "CorruptionError",
     "CounterExhausted",
     "Cursor",
@@ -75,6 +81,7 @@ __all__ = [
     "Delivery",
     "DiskFull",
     "DurabilityError",
+    "DurableMailbox",
     "Event",
     "Explanation",
     "FifoqError",
@@ -104,6 +111,7 @@ __all__ = [
     "ReadOnlyStore",
     "Receipt",
     "Record",
+    "Ref",
     "Retention",
     "Schedule",
     "SchemaMismatch",

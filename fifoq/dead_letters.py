@@ -47,6 +47,8 @@ class DeadLetter(msgspec.Struct, frozen=True):
     traceback: str
     time: int
     """When it was moved."""
+    told: dict[str, str] = {}
+    """All that was told of its end, by name: of a letter to an actor more than the other fields."""
 
 
 def letter_of(key: Key, payload: bytes, encoded: bytes | None, queue: str) -> DeadLetter:
@@ -67,6 +69,7 @@ def letter_of(key: Key, payload: bytes, encoded: bytes | None, queue: str) -> De
         told.get("error_type", ""),
         told.get("traceback", ""),
         int(told.get("time", str(key.timestamp))),
+        told,
     )
 
 

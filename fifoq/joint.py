@@ -230,8 +230,11 @@ class Joints:
             if counter >= next_counter:
                 joint.arrived.append((line, counter))
                 self._intake.waiting_bytes += size_of(put.attributes)
+        leaving: dict[Line, list[tuple[Returned, int]]] = {}
         for line, record, reason in joint.removals:
-            line.depart(record, reason, now)
+            leaving.setdefault(line, []).append((record, reason))
+        for line, records in leaving.items():
+            line.depart(records, now)
         if joint.entered is not None:
             joint.entered(joint)
 
@@ -259,8 +262,9 @@ class Joints:
         self._forget_unopened()
         for joint in joints:
             joint.arrived = []
-            for removal in joint.removals:
-                removal.line.records_went()
+            # One wake-up stands for all the room there is.
+            for line in dict.fromkeys(removal.line for removal in joint.removals):
+                line.records_went()
             if joint.done is not None:
                 joint.done()
             if joint.future is not None and not joint.future.done():

@@ -293,6 +293,10 @@ class Leases(Generic[T]):
         """How often a record that is not leased was."""
         return self._attempts.get(counter, 0)
 
+    def note(self, counter: int, attempts: int) -> None:
+        """A record that is not leased was handed out that often, to be written."""
+        self._attempts[counter] = self.queue.leases[counter] = attempts
+
     def _gone(self, delivery: Delivery[T]) -> None:
         self.forget(delivery._counter)
         if self.queue.keys_out:

@@ -205,6 +205,28 @@ class Line(Places):
         """The same for a record that nobody gets: it only stands in the way."""
         return self.claim_head()
 
+    def claim_run(self) -> list[Returned]:
+        """Take all records that are ready in memory away from the line, which must have some.
+
+        As many claims of the head, for one who wants them all; they stay counted.
+        """
+        if self.returned or self.attributes or self.head >= self.run_end:
+            record = self.claim_head()
+            self.bias += 1
+            return [record]
+        self.close_run()
+        first, end, times = self.head, self.run_end, self.run_times
+        at = index_at(times, first)
+        records = []
+        for counter, payload in zip(range(first, end), self.ready, strict=True):
+            if at + 1 < len(times) and times[at + 1][0] <= counter:
+                at += 1
+            records.append(Returned(counter, times[at][1], payload))
+        self.ready.clear()
+        self.bias += end - first
+        self.head = self.taken_from = end
+        return records
+
     def head_record(self) -> tuple[int, Attributes | None]:
         """Counter and attributes of the oldest visible record; there must be one."""
         returned = self.returned
@@ -555,6 +577,22 @@ class Line(Places):
         last = self.gap[1]
         self.gap = (upto + 1, last) if upto < last else None
         self.bias -= count
+
+    def pass_by_all(self) -> None:
+        """Somebody has all records that are there, out of their places; they stay counted.
+
+        Only right after opening, before anybody puts or takes.
+        """
+        assert self.sealed is None
+        assert not self.tail
+        assert not self.ready
+        self.close_windows()
+        self.chunks.clear()
+        self.cached_bytes = 0
+        self.gap = None
+        self.attributes.clear()
+        self.bias += self.next - self.head
+        self.head = self.run_first = self.run_end = self.taken_from = self.next
 
     # What is read from disk.
 

@@ -445,9 +445,9 @@ class Member(Line, Generic[T]):
             self._bytes += len(payload)
         return super().arrive(payload, attributes)
 
-    def depart(self, record: Returned, reason: int, now: int) -> None:
-        super().depart(record, reason, now)
-        self._bytes -= len(record.payload)
+    def depart(self, records: Sequence[tuple[Returned, int]], now: int) -> None:
+        super().depart(records, now)
+        self._bytes -= sum(len(record.payload) for record, _ in records)
         self.taken_time = now
 
     def stay(self, record: Returned) -> None:

@@ -366,11 +366,11 @@ class Places:
             self.attach(counter, 1, attributes)
         return counter, self.put_time
 
-    def depart(self, record: Returned, reason: int, now: int) -> None:
-        """A record that is out of its place and still counted goes with the next batch."""
+    def depart(self, records: Sequence[tuple[Returned, int]], now: int) -> None:
+        """Records that are out of their places and still counted go with the next batch."""
         self.look(now)
-        self.joined.append((reason, removal_of(record)))
-        self.bias -= 1
+        self.joined += [(reason, removal_of(record)) for record, reason in records]
+        self.bias -= len(records)
 
     def stay(self, record: Returned) -> None:
         """It does not go: it is counted again, and still out of its place."""

@@ -1,0 +1,336 @@
+"""Boxes: the mailbox of one durable actor, as the runtime and its refs see it.
+
+What was told lies in the queue of the post. A box has the first letters in memory, and counters of
+those behind them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from actors import Actor, ActorStopped, MailboxFull
+from actors.batch import Asked
+from actors.handling import Handling
+from fifoq.durable.letters import Letter, Messages, write_letter
+from fifoq.durable.options import DurableMailbox
+from fifoq.durable.steps import Step
+from fifoq.runs import Returned
+
+if TYPE_CHECKING:
+    from actors.cell import Cell
+    from fifoq.durable.office import Office
+    from fifoq.durable.post import Delivered, Post
+
+LOADED_MAX: Final = 512
+"""Letters of one actor in memory; those behind them are read when it is their turn."""
+LOADED_BYTES_MAX: Final = 1 << 20
+FETCH_COUNT: Final = 128
+
+ASK_HEADER: Final = "fifoq.ask"
+"""The number of an ask, and the life of the system in which it was made."""
+
+
+class Box:
+    """Where the letters of one actor wait. Belongs to one loop."""
+
+    __slots__ = (
+        "_fetching",
+        "_messages",
+        "_waiter",
+        "asked",
+        "closed",
+        "in_hand",
+        "incoming",
+        "loaded",
+        "loaded_bytes",
+        "name",
+        "not_before",
+        "office",
+        "old_upto",
+        "options",
+        "post",
+        "senders",
+        "unloaded",
+    )
+
+    def __init__(self, office: Office, name: str, options: DurableMailbox) -> None:
+        self.office = office
+        self.post: Post = office.post
+        self.name = name
+        self.options = options
+        self._messages: Messages | None = None
+        # A list, of which the first is taken: it is short, and costs nothing while it is empty.
+        self.loaded: list[Delivered] = []
+        self.loaded_bytes = 0
+        self.unloaded = self.post.enter(self)
+        self.old_upto = self.unloaded[-1] if self.unloaded else 0
+        """Letters up to here may have been in hand when the last owner of the store died."""
+        self.in_hand: Delivered | None = None
+        self.incoming = 0
+        self.senders: deque[asyncio.Future[None]] | None = None
+        self.asked: dict[str, asyncio.Future[object]] | None = None
+        self.not_before = 0.0
+        self.closed = False
+        self._fetching = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    def __len__(self) -> int:
+        """Letters that wait, or are in hand."""
+        return len(self.loaded) + len(self.unloaded) + (self.in_hand is not None)
+
+    def handling(self, cell: Cell[Any], actor: Actor[Any]) -> Handling:
+        """What feeds the actor."""
+        from fifoq.durable.handling import Durably
+
+        kind = self.office.kind_of(type(actor))
+        self._messages = kind.messages
+        return Durably(cell, self, kind)
+
+    # Intake.
+
+    def encode(self, message: object) -> bytes:
+        """The message as bytes. TypeError if the actor does not take it."""
+        assert self._messages is not None
+        return self._messages.encode(self.name, message)
+
+    async def put(self, letter: object) -> None:
+        """Take the letter: it is durable on return. Waits while the mailbox is full.
+
+        Cancelled before it is sealed into a frame, it is certainly not told; after that it is.
+        """
+        payload = self._payload(letter)
+        if len(self) + self.incoming >= self.options.size_max and not await self._gets_room():
+            return
+        if self.closed:
+            raise ActorStopped(self.name)
+        self.incoming += 1
+        try:
+            await self.post.queue.put(payload)
+        finally:
+            self.incoming -= 1
+
+    def put_nowait(self, letter: object, *, exempt: bool = False) -> None:
+        """Take the letter now, to be durable soon, or raise `MailboxFull`."""
+        payload = self._payload(letter)
+        if self.closed:
+            raise ActorStopped(self.name)
+        if not exempt and len(self) + self.incoming >= self.options.size_max:
+            raise MailboxFull(self.name, self.options.size_max)
+        step = Step()
+        step.put(self.post.queue.name, payload)
+        self.post.steps.add(step)
+
+    def withdraw(self, letter: object) -> None:
+        """An asker has left. What nobody waits for is removed instead of being handled."""
+        assert isinstance(letter, Asked)
+        if self.asked is None:
+            return
+        for number, future in list(self.asked.items()):
+            if future is letter.future:
+                del self.asked[number]
+                self._remove_asked(number)
+
+    def _remove_asked(self, number: str) -> None:
+        """Remove the letter of an asker who has left, if it is in memory; else when it is read."""
+        for index, (record, letter) in enumerate(self.loaded):
+            if letter.headers.get(ASK_HEADER) == number:
+                del self.loaded[index]
+                self.loaded_bytes -= len(record.payload)
+                self.remove(record)
+                return
+
+    def _payload(self, letter: object) -> bytes:
+        headers = self.office.carried.headers()
+        if isinstance(letter, Asked):
+            if self.asked is None:
+                self.asked = {}
+            number = self.office.next_ask()
+            payload = self._write(letter.message, {**headers, ASK_HEADER: number})
+            self.asked[number] = letter.future
+            return payload
+        return self._write(letter, headers)
+
+    def _write(self, message: object, headers: dict[str, str]) -> bytes:
+        return write_letter(self.name, self.encode(message), headers)
+
+    async def _gets_room(self) -> bool:
+        """Do as the overflow policy says; False if the letter was dropped."""
+        options = self.options
+        while len(self) + self.incoming >= options.size_max:
+            if self.closed:
+                raise ActorStopped(self.name)
+            if options.overflow == "fail":
+                raise MailboxFull(self.name, options.size_max)
+            if options.overflow == "drop-newest":
+                return False
+            if options.overflow == "drop-oldest" and self.loaded:
+                record, _ = self._pop()
+                self.remove(record)
+                return True
+            await self._wait_for_room()
+        return True
+
+    async def _wait_for_room(self) -> None:
+        if self.senders is None:
+            self.senders = deque()
+        future = self.post.loop.create_future()
+        self.senders.append(future)
+        try:
+            await future
+        except BaseException:
+            if future.done() and not future.cancelled():
+                self.admit()
+            elif future in self.senders:
+                self.senders.remove(future)
+            raise
+
+    def admit(self) -> None:
+        """A letter is gone: the first who waits may look again."""
+        while self.senders:
+            future = self.senders.popleft()
+            if not future.done():
+                future.set_result(None)
+                return
+
+    # The post's side.
+
+    def arrive(self, record: Returned, letter: Letter) -> None:
+        """A letter for this actor is committed."""
+        if (
+            self.unloaded
+            or self._fetching
+            or len(self.loaded) >= LOADED_MAX
+            or self.loaded_bytes >= LOADED_BYTES_MAX
+        ):
+            self.unloaded.append(record.counter)
+        else:
+            self.loaded.append((record, letter))
+            self.loaded_bytes += len(record.payload)
+        self._wake()
+
+    # The actor's side.
+
+    async def wait(self) -> bool:
+        """Wait until a letter is in memory whose time has come; False when closed."""
+        loop = self.post.loop
+        while not self.closed:
+            pause = self.not_before - loop.time()
+            if pause > 0:
+                timer = loop.call_later(pause, self._wake)
+                try:
+                    await self._sleep()
+                finally:
+                    timer.cancel()
+            elif self.loaded:
+                return True
+            elif self.unloaded:
+                await self._fetch()
+            else:
+                await self._sleep()
+        return False
+
+    async def _fetch(self) -> None:
+        counters = list(self.unloaded[:FETCH_COUNT])
+        self._fetching = True
+        try:
+            found = await self.post.fetch(counters)
+        finally:
+            self._fetching = False
+        if self.post.boxes.get(self.name) is not self:
+            return
+        # Of the live ones the first: what is not among them up to the last is not live.
+        last = found[-1][0].counter if found else counters[-1]
+        while self.unloaded and self.unloaded[0] <= last:
+            self.unloaded.pop(0)
+        self.loaded += found
+        self.loaded_bytes += sum(len(record.payload) for record, _ in found)
+
+    def take(self) -> Delivered:
+        """The first letter in memory: it is in hand until `settled` or `give_back`."""
+        self.in_hand = delivered = self._pop()
+        return delivered
+
+    def _pop(self) -> Delivered:
+        delivered = self.loaded.pop(0)
+        self.loaded_bytes -= len(delivered[0].payload)
+        return delivered
+
+    def settled(self) -> None:
+        """What was in hand is part of a step."""
+        self.in_hand = None
+        if self.senders:
+            self.admit()
+
+    def give_back(self) -> None:
+        """What was in hand is the first letter again."""
+        delivered, self.in_hand = self.in_hand, None
+        if delivered is None:
+            return
+        if self.closed and self.post.boxes.get(self.name) is not self:
+            self.post.return_to_absent(self.name, delivered[0].counter)
+            return
+        self.loaded.insert(0, delivered)
+        self.loaded_bytes += len(delivered[0].payload)
+
+    def remove(self, record: Returned) -> None:
+        """Remove a letter that nobody wants any more."""
+        step = Step()
+        step.remove(self.post.queue, record)
+        self.post.steps.add(step)
+        self.admit()
+
+    def is_abandoned(self, letter: Letter) -> bool:
+        """Whether it was asked in this life, by somebody who has left."""
+        number = letter.headers.get(ASK_HEADER)
+        return (
+            number is not None
+            and self.office.asked_here(number)
+            and number not in (self.asked or ())
+        )
+
+    def asker_of(self, letter: Letter) -> asyncio.Future[object] | None:
+        """Who waits in this process for the answer to a letter."""
+        number = letter.headers.get(ASK_HEADER)
+        return None if number is None or self.asked is None else self.asked.pop(number, None)
+
+    # What the runtime asks of a mailbox.
+
+    async def next_batch(self) -> object | None:
+        raise AssertionError("a box feeds its actor by ways of its own")
+
+    def close(self) -> None:
+        """Take no more, and hand nothing more out: what waits stays on disk."""
+        self.closed = True
+        while self.senders:
+            self.admit()
+        self._wake()
+
+    def discard(self, error: BaseException) -> int:
+        """Askers of what is not in hand get `error`, and it is removed; the rest waits on disk."""
+        hand = self.in_hand[1].headers.get(ASK_HEADER) if self.in_hand is not None else None
+        for number, future in list((self.asked or {}).items()):
+            if number != hand:
+                if not future.done():
+                    future.set_exception(error)
+                assert self.asked is not None
+                del self.asked[number]
+                self._remove_asked(number)
+        if self.post.boxes.get(self.name) is self:
+            self.post.leave(self, [r.counter for r, _ in self.loaded] + list(self.unloaded))
+            self.loaded.clear()
+            self.unloaded = array("Q")
+        return 0
+
+    async def _sleep(self) -> None:
+        self._waiter = self.post.loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -1,0 +1,157 @@
+"""What a handler of a durable actor may do: all of it becomes part of its step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from actors import ActorError, Context, Ref, Reply
+from actors.timers import first_delay
+from fifoq.durable.asks import ID_HEADER, encode_answer
+from fifoq.durable.box import Box
+
+if TYPE_CHECKING:
+    from actors.cell import Cell
+    from fifoq.durable.letters import Letter
+    from fifoq.durable.steps import Step
+
+M = TypeVar("M")
+
+NO_REPLY = object()
+_NOBODY = Reply()
+
+
+class StepContext(Context[M]):
+    """A context whose effects happen together with the ack of the message, or not at all.
+
+    After the handler has returned, or raised, it does nothing any more.
+    """
+
+    __slots__ = ("_attempt", "_box", "_letter", "answer", "deferred", "encoded", "step")
+
+    def __init__(
+        self, cell: Cell[M], box: Box, step: Step, letter: Letter | None = None, attempt: int = 1
+    ) -> None:
+        super().__init__(cell, _NOBODY)
+        self._box = box
+        self._letter = letter
+        self._attempt = attempt
+        self.step: Step | None = step
+        self.answer: object = NO_REPLY
+        self.encoded: bytes | None = None
+        self.deferred = False
+
+    @property
+    def attempt(self) -> int:
+        return self._attempt
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return {} if self._letter is None else self._letter.headers
+
+    def reply(self, value: object) -> None:
+        self._open_step()
+        if self.answer is not NO_REPLY or self.deferred:
+            return
+        if self._letter is not None and ID_HEADER in self._letter.headers:
+            self.encoded = encode_answer(value)
+        self.answer = value
+
+    def defer_reply(self) -> Reply:
+        """Promise to answer after the step. The answer lasts only as long as this process."""
+        self._open_step()
+        self.deferred = True
+        asker = None if self._letter is None else self._box.asker_of(self._letter)
+        reply = Reply(() if asker is None else (asker,))
+        self._cell.promises.add(reply)
+        return reply
+
+    def tell(self, ref: Ref[Any] | str, message: Any) -> None:
+        """Send a message with the step; whoever gets it sees it once that is committed.
+
+        To a name: the durable actor of that name, alive or not, or the one in memory that is alive.
+        """
+        step = self._open_step()
+        box, found = self._target(ref)
+        if box is not None:
+            step.put(box.post.queue.name, box.office.letter(box.name, box, message))
+        elif found is not None:
+            step.when_committed(lambda: _tell(found, message))
+        else:
+            assert isinstance(ref, str)
+            step.put(self._box.post.queue.name, self._box.office.letter(ref, None, message))
+
+    def schedule(
+        self,
+        message: Any,
+        *,
+        to: Ref[Any] | str | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | float | None = None,
+        every: float | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Tell a message later, also after restarts. Like everything, it is part of the step."""
+        step = self._open_step()
+        seconds = first_delay(delay, deliver_at, every)
+        box, found = self._target(self._cell.ref if to is None else to)
+        if box is None and found is not None:
+            raise TypeError(
+                f"actor {found.name!r} is in memory alone: a durable timer needs a durable one. "
+                f"Nothing was changed."
+            )
+        target = box.name if box is not None else str(to)
+        self._box.office.timers.set(
+            step, self._box.name, target, box, message, seconds, every, name
+        )
+
+    def unschedule(self, name: str) -> None:
+        """Forget the timer of that name, with the step; what is in the mailbox stays there."""
+        self._box.office.timers.drop(self._open_step(), self._box.name, name)
+
+    def _target(self, ref: Ref[Any] | str) -> tuple[Box | None, Ref[Any] | None]:
+        """The box of a durable actor of this store, or an actor that is told in memory."""
+        if isinstance(ref, str):
+            box = self._box.post.boxes.get(ref)
+            if box is not None:
+                return box, None
+            try:
+                ref = self._cell.tree.ref_of(ref)
+            except ActorError:
+                return None, None
+        mailbox = ref._mailbox
+        if isinstance(mailbox, Box) and mailbox.post is self._box.post:
+            return mailbox, None
+        return None, ref
+
+    def _open_step(self) -> Step:
+        if self.step is None:
+            raise RuntimeError(
+                f"a handler of actor {self._box.name!r} has ended, and so has its step. Nothing "
+                f"was changed. Use the context before the handler returns."
+            )
+        return self.step
+
+    def end(self) -> None:
+        """The handler is done."""
+        self.step = None
+
+
+def _tell(ref: Ref[Any], message: object) -> None:
+    with suppress(ActorError):
+        ref.tell_exempt(message)
+
+
+def resolve(future: asyncio.Future[object], value: object) -> None:
+    """Answer an asker who may have left."""
+    if not future.done():
+        future.set_result(value)
+
+
+def refuse(future: asyncio.Future[object], error: BaseException) -> None:
+    """Give an asker who may have left an error."""
+    if not future.done():
+        future.set_exception(error)

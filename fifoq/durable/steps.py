@@ -1,0 +1,216 @@
+"""Steps: what handling a message does inside the runtime, committed in one frame or not at all.
+
+A step waits until the one before it is under way no more, together with those of all other
+actors: they share one joint, one frame and one sync. An actor goes on meanwhile. Frames follow each
+other, so what a crash leaves is always the first steps of an actor and none behind a gap. What
+others can see of a step (replies, messages to actors in memory) happens when it is committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from fifoq.attributes import Attributes
+from fifoq.joint import Joint
+from fifoq.runs import Returned
+from store import FifoqError
+from store.blocks import ACKED
+
+if TYPE_CHECKING:
+    from fifoq.committer import Committer
+    from fifoq.queue import Queue
+
+JOINT_BYTES_MAX: Final = 4 << 20
+"""What is gathered for one frame before the rest waits for the next one."""
+RETRY_SECONDS: Final = 0.25
+"""How long after a full disk refused them steps are tried again."""
+
+logger = logging.getLogger("fifoq")
+
+
+class Owner(Protocol):
+    """Whose step it is."""
+
+    def committed(self) -> None:
+        """One of its steps is."""
+
+
+class Step:
+    """Everything that one message leads to. Built while its handler runs, then given to `Steps`.
+
+    Most steps have little, and there are many: what one does not have costs nothing.
+    """
+
+    __slots__ = ("after", "before", "owner", "puts", "removals", "size", "states")
+
+    def __init__(self, owner: Owner | None = None) -> None:
+        self.owner = owner
+        self.removals: Sequence[tuple[Queue[Any], Returned, int]] = ()
+        self.puts: list[tuple[str, bytes, Attributes | None]] | None = None
+        self.states: dict[str, bytes | None] | None = None
+        self.before: list[Callable[[Joint], None]] | None = None
+        self.after: list[Callable[[], None]] | None = None
+        self.size = 0
+
+    def put(self, queue: str, payload: bytes, attributes: Attributes | None = None) -> None:
+        """Put a record into a queue of the store."""
+        if self.puts is None:
+            self.puts = []
+        self.puts.append((queue, payload, attributes))
+        self.size += len(payload)
+
+    def remove(self, queue: Queue[Any], record: Returned, reason: int = ACKED) -> None:
+        """Remove a record that the caller holds, counted and out of its place."""
+        self.removals = (*self.removals, (queue, record, reason))
+
+    def set_state(self, name: str, value: bytes | None) -> None:
+        """Set a state entry of the store; None deletes it."""
+        if self.states is None:
+            self.states = {}
+        self.states[name] = value
+        self.size += len(value or b"")
+
+    def when_made(self, call: Callable[[Joint], None]) -> None:
+        """Call that when its joint is made: for what can be known no earlier."""
+        if self.before is None:
+            self.before = []
+        self.before.append(call)
+
+    def when_committed(self, call: Callable[[], None]) -> None:
+        """Call that when it is committed."""
+        if self.after is None:
+            self.after = []
+        self.after.append(call)
+
+    def __bool__(self) -> bool:
+        """Whether it does anything."""
+        return bool(self.removals or self.puts or self.states or self.before or self.after)
+
+
+class Steps:
+    """Commits steps in the order in which they are added, as many at once as there are."""
+
+    def __init__(self, committer: Committer, level: int, fail: Callable[[Exception], None]) -> None:
+        self._committer = committer
+        self._level = level
+        self._fail = fail
+        self._waiting: deque[Step] = deque()
+        self._under_way: list[Step] = []
+        self._scheduled = False
+        self._retry: asyncio.TimerHandle | None = None
+        self._added = self._committed = 0
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self.failure: FifoqError | None = None
+
+    def add(self, step: Step) -> int:
+        """Commit the step as soon as it can be; returns its number, for `committed`."""
+        self._waiting.append(step)
+        self._added += 1
+        if not (self._scheduled or self._under_way):
+            self._scheduled = True
+            # At the end of the turn: others of it belong into the same frame.
+            self._committer.loop.call_soon(self._submit)
+        return self._added
+
+    async def committed(self, number: int) -> None:
+        """Wait until the step with that number is committed. StoreFailed and the like if never."""
+        if self._committed >= number:
+            return
+        if self.failure is not None:
+            raise self.failure
+        future = self._committer.loop.create_future()
+        self._waiters.append((number, future))
+        await future
+
+    async def flush(self) -> None:
+        """Wait until everything that was added so far is committed."""
+        await self.committed(self._added)
+
+    def _submit(self) -> None:
+        self._scheduled = False
+        if not self._waiting or self._under_way or self.failure is not None:
+            return
+        joint = Joint(level=self._level)
+        states: dict[str, bytes | None] = {}
+        steps = self._under_way
+        size = 0
+        while self._waiting and size < JOINT_BYTES_MAX:
+            step = self._waiting.popleft()
+            steps.append(step)
+            size += step.size
+            for removal in step.removals:
+                joint.remove(*removal)
+            if step.puts is not None:
+                for put in step.puts:
+                    joint.put(*put)
+            if step.states is not None:
+                states.update(step.states)
+            if step.before is not None:
+                for call in step.before:
+                    call(joint)
+        for name, value in states.items():
+            joint.set_state(name, value)
+        joint.done = partial(self._done, steps)
+        joint.undone = partial(self._undone, joint)
+        self._commit(joint)
+
+    def _commit(self, joint: Joint) -> None:
+        joint.future = self._committer.loop.create_future()
+        joint.future.add_done_callback(self._ended)
+        self._committer.joints.submit(joint)
+
+    def _done(self, steps: list[Step]) -> None:
+        self._under_way = []
+        self._committed += len(steps)
+        for step in steps:
+            for queue, record, _ in step.removals:
+                queue.leasing.leaving.discard(record.counter)
+                queue.leasing.forget(record.counter)
+            if step.after is not None:
+                for call in step.after:
+                    call()
+            if step.owner is not None:
+                step.owner.committed()
+        while self._waiters and self._waiters[0][0] <= self._committed:
+            _, future = self._waiters.popleft()
+            if not future.done():
+                future.set_result(None)
+        self._submit()
+
+    def _undone(self, joint: Joint, error: FifoqError | None) -> None:
+        """A full disk: nothing of it happened, and everything of it still has to."""
+        logger.warning("steps of actors wait for the disk: %s", type(error).__name__)
+        self._retry = self._committer.loop.call_later(RETRY_SECONDS, self._again, joint)
+
+    def _again(self, joint: Joint) -> None:
+        self._retry = None
+        if self._committer.usable:
+            self._commit(joint)
+        else:
+            self._stop(self._committer.failure or FifoqError("the store was closed"))
+
+    def _ended(self, future: asyncio.Future[None]) -> None:
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, FifoqError) and self._retry is None:
+            self._stop(error)
+
+    def _stop(self, error: FifoqError) -> None:
+        """What is on disk is known after a reopen: nobody goes on."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        waiting, self._waiters = self._waiters, deque()
+        for _, future in waiting:
+            if not future.done():
+                future.set_exception(error)
+        self._fail(error)
+
+    def close(self) -> None:
+        """Try nothing again."""
+        if self._retry is not None:
+            self._retry.cancel()

@@ -1,0 +1,214 @@
+"""The actor system with a store: its durable actors go on where they stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Any, TypeVar, overload
+
+from anyio import CancelScope
+
+import actors
+from actors import Actor, AskTimeout, Keyed, MailboxOptions, Ref, Supervision
+from actors.keyed import ACTIVE_MAX, IDLE_SECONDS
+from actors.ref import ASK_SECONDS, STOP_SECONDS
+from fifoq.durable.asks import ANSWERS_KEPT_SECONDS, ID_HEADER, Answer, AskFailed, check_id
+from fifoq.durable.box import Box
+from fifoq.durable.dead import DeadMessages
+from fifoq.durable.in_memory import MEMORY_PATH, SEGMENT_BYTES, HereAndNow, MemoryFiles
+from fifoq.durable.office import Office, decode_as
+from fifoq.durable.post import MAILBOXES
+from fifoq.options import Durability
+from fifoq.store import Store, open_store
+
+M = TypeVar("M")
+R = TypeVar("R")
+
+
+class ActorSystem(actors.ActorSystem):
+    """A tree of actors of which some are durable: `spawn(..., name=, durable=True)`.
+
+    Their mailboxes, state and timers are in the store at `path`, which the system owns; without a
+    path it is in memory, and ends with the system. `durability` is that of everything durable.
+    `context` names variables, of strings, that go with messages through the disk. Answers to asks
+    with an id are kept for `answers_kept` seconds. `store_options` are those of `open_store`.
+
+    If the store fails the system stops with that error: what is on disk is known after a restart.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        durability: Durability = "sync",
+        context: Sequence[ContextVar[str]] = (),
+        answers_kept: float = ANSWERS_KEPT_SECONDS,
+        stop_timeout: float | None = STOP_SECONDS,
+        seed: int | None = None,
+        **store_options: Any,
+    ) -> None:
+        super().__init__(stop_timeout=stop_timeout, seed=seed)
+        if path is None:
+            store_options.setdefault("files", MemoryFiles())
+            store_options.setdefault("runner", HereAndNow)
+            store_options.setdefault("segment_bytes", SEGMENT_BYTES)
+        self._path = MEMORY_PATH if path is None else os.fspath(path)
+        self._durability: Durability = durability
+        self._context = context
+        self._answers_kept = answers_kept
+        self._store_options = store_options
+        self._store: Store | None = None
+        self._office: Office | None = None
+
+    @property
+    def store(self) -> Store:
+        """The store, for queues beside the actors. RuntimeError before `start`."""
+        if self._store is None:
+            raise RuntimeError("the actor system is not running: it has no store")
+        return self._store
+
+    async def start(self) -> ActorSystem:
+        """Open the store and make the system ready to spawn; returns it.
+
+        What `open_store` raises, and SystemStopped the second time: nothing was started.
+        """
+        if self._task is None and not self._stop_wanted.is_set():
+            store = await open_store(self._path, **self._store_options)
+            try:
+                self._office = await Office.open(
+                    store,
+                    durability=self._durability,
+                    context=self._context,
+                    kept_seconds=self._answers_kept,
+                    fail=self._fail,
+                )
+            except BaseException:
+                with CancelScope(shield=True):
+                    await store.close()
+                raise
+            self._store = store
+            self._tree.durable_mailbox = self._office.box
+            self._office.post.wake = self._tree.wake
+        await super().start()
+        return self
+
+    async def __aenter__(self) -> ActorSystem:
+        return await self.start()
+
+    async def _run(self, started: asyncio.Future[None]) -> None:
+        try:
+            await super()._run(started)
+        finally:
+            with CancelScope(shield=True):
+                await self._close()
+
+    async def _close(self) -> None:
+        assert self._office is not None
+        assert self._store is not None
+        try:
+            await self._office.close()
+        except Exception as error:
+            self._error = self._error or error
+        try:
+            await self._store.close()
+        except Exception as error:
+            self._error = self._error or error
+
+    async def keyed(
+        self,
+        factory: Callable[[str], Actor[M]],
+        *,
+        name: str,
+        idle_seconds: float = IDLE_SECONDS,
+        active_max: int = ACTIVE_MAX,
+        mailbox: MailboxOptions | None = None,
+        supervision: Supervision | None = None,
+        durable: bool = False,
+    ) -> Keyed[M]:
+        """One actor for each key; a durable one is activated by letters of an earlier life too."""
+        keyed = await super().keyed(
+            factory,
+            name=name,
+            idle_seconds=idle_seconds,
+            active_max=active_max,
+            mailbox=mailbox,
+            supervision=supervision,
+            durable=durable,
+        )
+        for absent in list(self._open_office().post.absent):
+            self._tree.wake(absent)
+        return keyed
+
+    @overload
+    async def ask(
+        self, to: Ref[M] | str, message: M, *, id: str, timeout: float | None = ...
+    ) -> object: ...
+    @overload
+    async def ask(
+        self,
+        to: Ref[M] | str,
+        message: M,
+        *,
+        id: str,
+        returns: type[R],
+        timeout: float | None = ...,
+    ) -> R: ...
+    async def ask(
+        self,
+        to: Ref[M] | str,
+        message: M,
+        *,
+        id: str,
+        returns: type[Any] = object,
+        timeout: float | None = ASK_SECONDS,
+    ) -> Any:
+        """Ask a durable actor, alive or not, by an id that survives: whoever asks again with the
+        same id, also after a restart, gets the answer to the first ask, and nothing happens twice.
+
+        Raises AskTimeout (ask again, the ask goes on), AskFailed if there will be no answer, and
+        msgspec.ValidationError if the answer is no `returns`. Answers are kept for `answers_kept`
+        seconds, or until `forget`.
+        """
+        office = self._open_office()
+        box = self._box_of(to)
+        name = box.name if box is not None else str(to)
+        payload = office.letter(name, box, message, {ID_HEADER: check_id(id)})
+        try:
+            async with asyncio.timeout(timeout):
+                answer = await office.asks.ask(id, payload)
+        except TimeoutError:
+            assert timeout is not None
+            raise AskTimeout(name, timeout) from None
+        return _value(id, answer, returns)
+
+    async def forget(self, id: str) -> bool:
+        """Forget the answer to an ask, durable on return; False if there is none."""
+        return await self._open_office().asks.forget(id)
+
+    async def dead_letters(self) -> DeadMessages:
+        """Messages that no actor could handle, to look at, replay or purge; see `reproduce`."""
+        self._open_office()
+        return DeadMessages(await self.store.dead_letters(MAILBOXES))
+
+    def _open_office(self) -> Office:
+        if self._office is None or self._stop_wanted.is_set():
+            raise actors.SystemStopped("ask")
+        return self._office
+
+    def _box_of(self, to: Ref[Any] | str) -> Box | None:
+        """Of an actor that is alive; None for a name that nobody has."""
+        office = self._open_office()
+        if isinstance(to, str):
+            return office.post.boxes.get(to)
+        mailbox = to._mailbox
+        if isinstance(mailbox, Box) and mailbox.office is office:
+            return mailbox
+        raise TypeError(f"actor {to.name!r} is not a durable one of this system: ask its ref")
+
+
+def _value(id: str, answer: Answer, kind: type[Any]) -> Any:
+    if answer.failure is not None:
+        raise AskFailed(id, answer.failure)
+    return decode_as(answer.value, kind)

@@ -1,0 +1,187 @@
+"""Durable timers: letters that wait for their time in a queue of their own.
+
+Setting and forgetting one are parts of a step. When its time has come a letter is moved to the
+mailboxes, in one frame with the next one of a timer that repeats itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
+
+from fifoq.attributes import Attributes
+from fifoq.durable.letters import Letter, decode_letter, write_letter
+from fifoq.durable.steps import Step
+from fifoq.errors import QueueClosed
+from fifoq.fetching import Fetched, delayed_in, fetched
+from fifoq.joint import Joint, Put
+from fifoq.runs import Returned
+from store import FifoqError, Key, Log
+from store.blocks import PURGED
+
+if TYPE_CHECKING:
+    from fifoq.durable.box import Box
+    from fifoq.durable.office import Office
+    from fifoq.queue import Queue
+
+TIMERS: Final = "actors/timers"
+NAME_HEADER: Final = "fifoq.timer"
+OWNER_HEADER: Final = "fifoq.timer_owner"
+EVERY_HEADER: Final = "fifoq.timer_every"
+DUE_HEADER: Final = "fifoq.timer_due"
+_NS: Final = 1_000_000_000
+
+Named = tuple[str, str]
+"""An actor and the name of a timer of its own."""
+
+
+class Timers:
+    """The timers of all durable actors of one system."""
+
+    def __init__(self, office: Office, queue: Queue[bytes]) -> None:
+        self._office = office
+        self._post = office.post
+        self._queue = queue
+        self._named: dict[Named, Returned | Put] = {}
+        """What waits under a name; a Put while its frame is made."""
+        self._keys: tuple[Joint, dict[int, Key]] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, office: Office, queue: Queue[bytes]) -> Timers:
+        """Go on with what was set before."""
+        timers = cls(office, queue)
+        found = cast("list[Returned]", await office.post.committer.call(_waiting_in))
+        for record in found:
+            named = _named(decode_letter(record.payload))
+            if named is not None:
+                timers._named[named] = record
+        timers._task = office.post.loop.create_task(timers._ring(), name="fifoq timers")
+        return timers
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    # What steps do.
+
+    def set(
+        self,
+        step: Step,
+        owner: str,
+        to: str,
+        box: Box | None,
+        message: object,
+        seconds: float,
+        every: float | None,
+        name: str | None,
+    ) -> None:
+        """Make a timer a part of the step; one of that name is replaced."""
+        now = time.time_ns()
+        due = now + round(seconds * _NS)
+        headers = {**self._office.carried.headers(), OWNER_HEADER: owner, DUE_HEADER: str(due)}
+        if name is not None:
+            headers[NAME_HEADER] = name
+        if every is not None:
+            headers[EVERY_HEADER] = repr(every)
+        payload = write_letter(to, self._office.encode(to, box, message), headers)
+        if name is not None:
+            self.drop(step, owner, name)
+        self._put(step, payload, due if due > now else 0, (owner, name) if name else None)
+
+    def drop(self, step: Step, owner: str, name: str) -> None:
+        """Make it a part of the step that the timer of that name is no more."""
+        step.when_made(partial(self._drop, (owner, name)))
+
+    def _put(self, step: Step, payload: bytes, due: int, named: Named | None) -> None:
+        attributes = Attributes(deliver_at=due) if due else None
+        if named is None:
+            step.put(TIMERS, payload, attributes)
+            return
+        step.when_made(partial(self._put_named, step, payload, attributes, named))
+
+    def _put_named(
+        self,
+        step: Step,
+        payload: bytes,
+        attributes: Attributes | None,
+        named: Named,
+        joint: Joint,
+    ) -> None:
+        joint.put(TIMERS, payload, attributes)
+        put = self._named[named] = joint.puts[-1]
+        step.when_committed(partial(self._note, named, put, joint))
+
+    def _note(self, named: Named, put: Put, joint: Joint) -> None:
+        """It is committed, and has a key."""
+        if self._named.get(named) is not put:
+            return
+        if self._keys is None or self._keys[0] is not joint:
+            ids = map(id, joint.puts)
+            self._keys = joint, dict(zip(ids, joint.keys, strict=True))
+        key = self._keys[1][id(put)]
+        self._named[named] = Returned(key.counter, key.timestamp, put.payload, put.attributes)
+
+    def _drop(self, named: Named, joint: Joint) -> None:
+        found = self._named.pop(named, None)
+        if isinstance(found, Put):
+            # An earlier step of the same frame set it.
+            joint.puts = [put for put in joint.puts if put is not found]
+        elif found is not None and self._queue.pull(found):
+            joint.remove(self._queue, found, PURGED)
+
+    # When the time has come.
+
+    async def _ring(self) -> None:
+        queue = self._queue
+        try:
+            while True:
+                while not queue.looks_ready():
+                    await queue.wait_to_take()
+                while queue.has_ready():
+                    record = queue.claim_head()
+                    queue.bias += 1
+                    queue.leasing.leaving.add(record.counter)
+                    self._move(record)
+        except QueueClosed:
+            return
+        except FifoqError as error:
+            self._office.fail(error)
+
+    def _move(self, record: Returned) -> None:
+        letter = decode_letter(record.payload)
+        named = _named(letter)
+        step = Step()
+        step.remove(self._queue, record)
+        step.put(self._post.queue.name, record.payload)
+        held = self._named.get(named) if named is not None else None
+        if named is not None and isinstance(held, Returned) and held.counter == record.counter:
+            del self._named[named]
+        every = letter.headers.get(EVERY_HEADER)
+        if every is not None:
+            self._again(step, letter, float(every), named)
+        self._post.steps.add(step)
+
+    def _again(self, step: Step, letter: Letter, every: float, named: Named | None) -> None:
+        """Set a timer that repeats itself; times that were missed while nobody ran are passed."""
+        period = round(every * _NS)
+        now, due = time.time_ns(), int(letter.headers[DUE_HEADER]) + period
+        if due <= now:
+            due += ((now - due) // period + 1) * period
+        headers = {**letter.headers, DUE_HEADER: str(due)}
+        payload = write_letter(letter.to, bytes(letter.message), headers)
+        self._put(step, payload, due, named)
+
+
+def _named(letter: Letter) -> Named | None:
+    name = letter.headers.get(NAME_HEADER)
+    return None if name is None else (letter.headers[OWNER_HEADER], name)
+
+
+def _waiting_in(log: Log) -> list[Returned]:
+    counters = sorted(counter for _, counter, _ in delayed_in(log, TIMERS))
+    found: Fetched = fetched(log, TIMERS, counters) if counters else Fetched([], [])
+    return found.records

@@ -1,0 +1,176 @@
+"""Asks: answers come with their step, and by an id also to whoever asks again after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors import ActorStopped, AskTimeout, NoReply, Reply
+from fifoq import Actor, AskFailed, Context
+from tests.durable.support import (
+    AT_ONCE,
+    Balance,
+    Boom,
+    Deposit,
+    Hang,
+    Message,
+    Town,
+    account,
+    balance,
+    wall_follows_loop,
+)
+from tests.fifoq.support import started
+from tests.support.virtual import settle
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_handler_that_does_not_reply_says_so(town: Town) -> None:
+    async with town.system() as system:
+        with pytest.raises(NoReply):
+            await (await account(system)).ask(Deposit(1))
+
+
+async def test_an_ask_that_ran_out_of_time_leaves_nothing_behind(town: Town) -> None:
+    async with town.system(stop_timeout=0) as system:
+        alice = await account(system)
+        await alice.tell(Hang())
+        with pytest.raises(AskTimeout):
+            await alice.ask(Deposit(5), timeout=1)
+        await settle()
+        assert alice.stats().depth == 1
+        box: Any = alice._mailbox
+        assert not box.asked
+        assert len(system._office.post.queue) == 1  # type: ignore[union-attr]
+        await alice.stop(0)
+
+
+async def test_an_answer_that_comes_late_goes_nowhere(town: Town) -> None:
+    class Slow(Actor[Balance]):
+        async def receive(self, message: Balance, ctx: Context[Balance]) -> None:
+            await asyncio.sleep(10)
+            ctx.reply("late")
+
+    async with town.system() as system:
+        ref = await system.spawn(Slow, name="slow", durable=True)
+        with pytest.raises(AskTimeout):
+            await ref.ask(Balance(), timeout=1)
+        await asyncio.sleep(20)
+        assert (ref.stats().handled, ref.stats().depth) == (1, 0)
+        box: Any = ref._mailbox
+        assert not box.asked
+
+
+async def test_a_deferred_reply_comes_after_the_step(town: Town) -> None:
+    class Later(Actor[Message]):
+        async def receive(self, message: Message, ctx: Context[Message]) -> None:
+            promises.append(ctx.defer_reply())
+
+    promises: list[Reply] = []
+    async with town.system() as system:
+        ref = await system.spawn(Later, name="later", durable=True)
+        asking = await started(ref.ask(Balance()))
+        assert ref.stats().handled == 1
+        assert not asking.done()
+        promises[0].resolve(17)
+        assert await asking == 17
+
+
+async def test_askers_hear_that_the_actor_stopped_and_their_messages_go(town: Town) -> None:
+    async with town.system() as system:
+        alice = await account(system)
+        await alice.tell(Hang())
+        asking = await started(alice.ask(Deposit(5), timeout=None))
+        await alice.stop(0)
+        with pytest.raises(ActorStopped):
+            await asking
+        await settle()
+        assert len(system._office.post.queue) == 1  # type: ignore[union-attr]
+
+
+async def test_whoever_asks_again_with_the_id_gets_the_same_answer(town: Town) -> None:
+    async with town.system() as system:
+        alice = await account(system)
+        await alice.tell(Deposit(5))
+        assert await system.ask(alice, Balance(), id="a", returns=int) == 5
+        await alice.tell(Deposit(5))
+        assert await system.ask(alice, Balance(), id="a", returns=int) == 5
+        assert await system.ask(alice, Balance(), id="b") == 10
+        with pytest.raises(msgspec.ValidationError):
+            await system.ask(alice, Balance(), id="a", returns=str)
+    async with town.system() as system:
+        assert await system.ask("alice", Balance(), id="a") == 5
+        assert await system.forget("a")
+        assert not await system.forget("a")
+        alice = await account(system)
+        assert await system.ask(alice, Balance(), id="a") == 10
+
+
+async def test_an_ask_goes_on_over_restarts(town: Town) -> None:
+    """The asker dies before anybody handled its message; whoever asks again gets the answer."""
+    async with town.system() as system:
+        with pytest.raises(AskTimeout):
+            await system.ask("alice", Deposit(5), id="pay-17", timeout=1)
+        twin = town.after_crash()
+    async with twin.system() as system:
+        alice = await account(system)
+        with pytest.raises(AskFailed, match="NoReply") as failed:
+            await system.ask(alice, Deposit(5), id="pay-17")
+        assert failed.value.id == "pay-17"
+        assert await balance(alice) == 5
+        # Two who ask at once wait for one answer.
+        both = await asyncio.gather(
+            *(system.ask(alice, Balance(), id="both", returns=int) for _ in range(2))
+        )
+        assert both == [5, 5]
+
+
+async def test_an_ask_whose_message_fails_has_no_answer(town: Town) -> None:
+    async with town.system() as system:
+        alice = await account(system, mailbox=AT_ONCE)
+        for _ in range(2):
+            with pytest.raises(AskFailed, match="ValueError: boom"):
+                await system.ask(alice, Boom(), id="x")
+        assert alice.stats().failed == 4
+
+
+async def test_answers_are_kept_for_a_while(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+    wall_follows_loop(monkeypatch)
+    async with town.system(answers_kept=100) as system:
+        alice = await account(system)
+        assert await system.ask(alice, Balance(), id="old") == 0
+        await alice.tell(Deposit(1))
+        await asyncio.sleep(99)
+        assert await system.ask(alice, Balance(), id="old") == 0
+        await asyncio.sleep(2)
+        assert await system.ask(alice, Balance(), id="young") == 1
+        assert await system.ask(alice, Balance(), id="old") == 1
+        await asyncio.sleep(200)
+    async with town.system(answers_kept=100) as system:
+        await settle()
+        log = system.store._committer.log
+        assert log is not None
+        kept = [name for name, entry in log.state.states.items() if entry.present]
+        assert not [name for name in kept if name.startswith("ask/")]
+
+
+async def test_what_can_not_be_asked_is_refused(town: Town) -> None:
+    class Odd(Actor[Balance]):
+        async def receive(self, message: Balance, ctx: Context[Balance]) -> None:
+            ctx.reply(object())
+
+    async with town.system() as system:
+        alice = await account(system)
+        with pytest.raises(TypeError, match="takes Deposit"):
+            await system.ask(alice, "x", id="a")  # type: ignore[misc]
+        with pytest.raises(ValueError, match="an id of 0 bytes"):
+            await system.ask(alice, Balance(), id="")
+        memory = await system.spawn(Odd, name="odd")
+        with pytest.raises(TypeError, match="not a durable one"):
+            await system.ask(memory, Balance(), id="a")
+        odd = await system.spawn(Odd, name="even", durable=True, mailbox=AT_ONCE)
+        with pytest.raises(AskFailed, match="can not be kept"):
+            await system.ask(odd, Balance(), id="a")
