@@ -20,6 +20,7 @@ from actors.batch import Reply
 from actors.current import running
 from actors.deadline import Deadline
 from actors.errors import ActorStopped
+from actors.flag import Flag
 from actors.group import Round
 from actors.handling import Feeding, Handling, InBatches, OneByOne
 from actors.hooks import run_on_stop
@@ -45,6 +46,48 @@ CHILD_STOP_SECONDS = 5.0
 
 class Cell(Generic[M]):
     """One actor, seen from the runtime."""
+
+    # Ten thousand of them may be idle at a time.
+    __slots__ = (
+        "_actor",
+        "_began",
+        "_closing_down",
+        "_deadline",
+        "_factory",
+        "_handling",
+        "_killed",
+        "_loop",
+        "_restarts",
+        "_scope",
+        "_supervision",
+        "_timers",
+        "batches",
+        "cause",
+        "children",
+        "cut_short",
+        "ended",
+        "failed",
+        "handled",
+        "interruption",
+        "kind",
+        "mailbox",
+        "name",
+        "on_batch",
+        "parent",
+        "promises",
+        "receive",
+        "ref",
+        "restarts",
+        "round",
+        "started",
+        "state",
+        "task",
+        "timing",
+        "told",
+        "tree",
+        "undelivered",
+        "waiting",
+    )
 
     def __init__(
         self,
@@ -91,7 +134,7 @@ class Cell(Generic[M]):
         # Whoever spawned may wait for `on_start` and then hears of its failure, in place of the
         # supervision.
         self.started: asyncio.Future[None] | None = None
-        self.ended = asyncio.Event()
+        self.ended = Flag()
         self._scope = CancelScope()
         self.promises = Promises(name)
         self._deadline = Deadline(self._loop, self.kill)

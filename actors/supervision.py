@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_right
 from collections.abc import Mapping
 from random import Random
 from types import MappingProxyType
@@ -80,10 +80,12 @@ letters, after attempts that wait longer each time, and the actor goes on withou
 class Restarts:
     """Counts the restarts of one actor and says how long to wait before the next."""
 
+    __slots__ = ("_random", "_supervision", "_times")
+
     def __init__(self, supervision: Supervision, random: Random) -> None:
         self._supervision = supervision
         self._random = random
-        self._times: deque[float] = deque()
+        self._times: list[float] = []
 
     def next_delay(self, now: float) -> float | None:
         """Seconds to wait before a restart that is due now; None if it would be one too many."""
@@ -102,5 +104,5 @@ class Restarts:
         self._times.append(now)
 
     def _forget_before(self, time: float) -> None:
-        while self._times and self._times[0] <= time:
-            self._times.popleft()
+        if self._times and self._times[0] <= time:
+            del self._times[: bisect_right(self._times, time)]
