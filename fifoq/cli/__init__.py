@@ -30,7 +30,7 @@ kind, and that module has a function `add_to(app)` that `fifoq.cli.app` calls:
   status (`frame.Status`). To end with a status of your own raise `frame.Ended(status, text)`.
   With `--json` the same goes to stdout as `{"error": ..., "kind": ..., "status": ...}`.
 - `output` prints: `print_json`, `print_table`, `print_facts`, `RecordWriter`. What is asked for
-  goes to stdout, the rest to stderr; progress is shown by `output.progress`, on a terminal only.
+  goes to stdout, the rest to stderr; progress is shown on a terminal only.
 - docs/reference/cli.md is written by `python -m fifoq.cli.reference`; a test compares.
 """
 

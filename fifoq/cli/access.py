@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final, Protocol, TypeVar
 
-from fifoq.control.client import connect
+from fifoq.control.client import ANSWER_SECONDS, connect
 from fifoq.control.desk import NotThere, Visit
 from fifoq.control.messages import Request
 from fifoq.control.place import is_there
@@ -28,7 +28,6 @@ A = TypeVar("A")
 BUSY_SECONDS: Final = 5.0
 """How long a store is waited for that somebody owns who cannot be asked (yet)."""
 PAUSE_SECONDS: Final = 0.02
-ANSWER_SECONDS: Final = 60.0
 
 
 class Session(Protocol):

@@ -18,7 +18,7 @@ top.add_to(app)
 data.add_to(app)
 care.add_to(app)
 spark.add_to(app)
-app.command("bench", epilog="Example:\n\nfifoq bench --rows one-sync --dir .")(command(queue_rows))
+verb(app, "bench", example="fifoq bench --rows one-sync --dir .")(command(queue_rows))
 
 
 @verb(app, "version", example="fifoq version")

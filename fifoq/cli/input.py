@@ -18,18 +18,22 @@ async def records(descriptor: int, *, end: bytes) -> AsyncIterator[list[bytes]]:
 
     ValueError if one is over what any queue takes.
     """
-    rest = b""
+    rest: list[bytes] = []
+    size = 0
     async for piece in pieces(descriptor):
-        *whole, rest = (rest + piece).split(end)
-        if whole:
-            yield whole
-        if len(rest) > ITEM_BYTES_MAX:
+        first, *more = piece.split(end)
+        rest.append(first)
+        size += len(first)
+        if more:
+            yield [b"".join(rest), *more[:-1]]
+            rest, size = [more[-1]], len(more[-1])
+        if size > ITEM_BYTES_MAX:
             raise ValueError(
                 f"a record of more than {ITEM_BYTES_MAX} bytes came in. What came before it was "
-                f"put. Put it with --whole, or end records as the option --null says."
+                f"put. Records end as the option --null says."
             )
-    if rest:
-        yield [rest]
+    if size:
+        yield [b"".join(rest)]
 
 
 async def whole(descriptor: int) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fifoq.cli.access import Session
@@ -43,6 +44,16 @@ async def put_stdin(putter: Putter, *, end: bytes, whole: bool) -> None:
         return
     async for batch in records(descriptor, end=end):
         await putter.put(batch, remember=False)
+
+
+@contextmanager
+def telling(putter: Putter) -> Iterator[None]:
+    """Say how far it came, whatever ends it early: the rest is for the next run."""
+    try:
+        yield
+    except BaseException:
+        print(f"fifoq: {counted(putter.count, 'record')} put before it ended", file=sys.stderr)
+        raise
 
 
 def print_put(putter: Putter, *, each: bool, json: bool) -> None:

@@ -94,7 +94,7 @@ def put(
     JSON.
     """
     from fifoq.cli.access import session
-    from fifoq.cli.putting import Putter, print_put, put_stdin
+    from fifoq.cli.putting import Putter, print_put, put_stdin, telling
 
     texts = text or []
     if not texts and not whole and sys.stdin.isatty():
@@ -117,7 +117,8 @@ def put(
         async with session(path, make=True) as asked:
             putter = Putter(asked, queue, text=not raw, keywords=keywords)
             if from_stdin:
-                await put_stdin(putter, end=b"\0" if null else b"\n", whole=whole)
+                with telling(putter):
+                    await put_stdin(putter, end=b"\0" if null else b"\n", whole=whole)
             else:
                 await putter.put([os.fsencode(one) for one in texts])
             return putter

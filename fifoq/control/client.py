@@ -22,7 +22,7 @@ from store import FifoqError
 
 A = TypeVar("A")
 
-ANSWER_SECONDS: Final = 10.0
+ANSWER_SECONDS: Final = 60.0
 """How long a client waits for an answer beyond what it asked the owner to wait."""
 
 
@@ -47,7 +47,9 @@ class Client:
         self._path = path
         self._reader, self._writer = reader, writer
 
-    async def ask(self, request: Request, type: type[A], *, seconds: float | None = None) -> A:
+    async def ask(
+        self, request: Request, type: type[A], *, seconds: float | None = ANSWER_SECONDS
+    ) -> A:
         """The owner's answer. Refused if it says no; NoAnswer if none comes within `seconds`."""
         try:
             self._writer.write(encode_message(REQUEST, request))

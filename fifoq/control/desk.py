@@ -34,6 +34,7 @@ from fifoq.control.messages import (
     Seek,
     Stats,
 )
+from fifoq.control.shapes import type_of
 from fifoq.cursor import Cursor, Start
 from fifoq.delivery import Delivery
 from fifoq.errors import SchemaMismatch, StaleLease
@@ -198,12 +199,13 @@ def _item(queue: Queue[Any], payload: bytes, *, text: bool) -> Any:
     codec = queue.codec
     if codec.schema is None:
         return payload
+    decode = msgspec.json.decode if text else msgspec.msgpack.decode
     try:
         if codec.typed:
-            decode = msgspec.json.decode if text else msgspec.msgpack.decode
             return decode(payload, type=codec.type)
-        # Nobody here knows the type itself, so that it is JSON is all that can be checked.
-        return msgspec.msgpack.encode(msgspec.json.decode(payload)) if text else payload
+        # Nobody here has the type itself: what is kept of it says what a record looks like.
+        checked = decode(payload, type=type_of(codec.shape) if codec.shape else Any)
+        return msgspec.msgpack.encode(checked) if text else payload
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise SchemaMismatch(
             f"queue {queue.name!r} has a type, and a record is not of it ({error}). Nothing was "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.mutants.catalogue import Mutant
+from tests.mutants.control_catalogue import CONTROL_MUTANTS
 from tests.mutants.cursor_catalogue import CURSOR_MUTANTS
 from tests.mutants.joint_catalogue import JOINT_MUTANTS
 from tests.mutants.spark_catalogue import SPARK_MUTANTS
@@ -380,6 +381,7 @@ QUEUE_MUTANTS: Final = (
         "",
         STAGED_TIMES,
     ),
+    *CONTROL_MUTANTS,
     *CURSOR_MUTANTS,
     *JOINT_MUTANTS,
     *SPARK_MUTANTS,
