@@ -1,8 +1,7 @@
-"""Slots: where the messages of one key wait while the actor of that key comes or goes.
+"""Slots: which keys have an actor, who gets one when there is room, and who has to go.
 
 A slot is active (its actor takes messages), leaving (its actor was idle and ends), or waiting
-(there is no room for one more actor). While it is not active, messages queue up in it; then they
-go on one by one, so that the order of a key is never broken.
+(there is no room for one more actor). While it is not active, messages queue up in it.
 """
 
 from __future__ import annotations
@@ -12,12 +11,11 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from actors.batch import Asked
 from actors.current import is_inside
 from actors.errors import ActorStopped, MailboxFull
-from actors.mailbox import Intake
+from actors.slot import Slot
 
 if TYPE_CHECKING:
     from actors.cell import Cell
@@ -28,42 +26,6 @@ EVICTED_SHARE = 16
 RETRY_SECONDS_MIN = 0.001
 RETRY_SECONDS_MAX = 0.064
 """While every actor is busy, how often it is looked whether one can leave."""
-
-
-class _Entry:
-    """A letter that queues up. Whoever awaits its `turn` sends it then; without, the slot does."""
-
-    __slots__ = ("letter", "turn")
-
-    def __init__(self, letter: object, turn: asyncio.Future[None] | None) -> None:
-        self.letter = letter
-        self.turn = turn
-
-
-class Slot:
-    """What is known about one key while it has an actor, or messages that wait for one."""
-
-    __slots__ = ("cell", "key", "leaving", "queue", "sending", "touched", "woken")
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.queue: deque[_Entry] = deque()
-        # The latest actor of the key; it takes messages unless it is None or leaving.
-        self.cell: Cell[Any] | None = None
-        self.leaving = False
-        # Puts under way: an actor does not leave between a put and what it is for.
-        self.sending = 0
-        self.touched = True
-        # An actor is wanted though nothing is in the queue.
-        self.woken = False
-
-    @property
-    def active(self) -> bool:
-        return self.cell is not None and not self.leaving
-
-    @property
-    def wanted(self) -> bool:
-        return self.woken or bool(self.queue)
 
 
 class Slots:
@@ -111,7 +73,7 @@ class Slots:
             assert cell is not None
             slot.sending += 1
             try:
-                await _intake(cell).put(letter)
+                await slot.intake.put(letter)
             except ActorStopped:
                 # It stops by itself, or somebody stopped it: the next one handles this.
                 self._left(slot, cell)
@@ -124,23 +86,23 @@ class Slots:
         """Send it now; MailboxFull where `put` would wait, unless it is exempt."""
         slot = self._find(key, exempt=exempt)
         if slot.active and not slot.queue:
-            assert slot.cell is not None
             try:
-                _intake(slot.cell).put_nowait(letter, exempt=exempt)
+                slot.intake.put_nowait(letter, exempt=exempt)
             except ActorStopped:
+                assert slot.cell is not None
                 self._left(slot, slot.cell)
             else:
                 return
         if not exempt and (slot.cell is None or len(slot.queue) >= self._size_max):
             self._forget_if_unused(slot)
             raise MailboxFull(self._name_of(key), self._size_max)
-        slot.queue.append(_Entry(letter, None))
+        slot.append(letter)
 
     def withdraw(self, key: str, letter: object) -> None:
         """Forget an `Asked` whose asker has left."""
         slot = self.slots.get(key)
         if slot is not None and slot.cell is not None:
-            _intake(slot.cell).withdraw(letter)
+            slot.intake.withdraw(letter)
 
     def cell_of(self, key: str) -> Cell[Any]:
         """The actor of the key, activated if there is none; it may be a leaving one."""
@@ -190,49 +152,25 @@ class Slots:
         return self.parent is not None and is_inside(self.parent.tree)
 
     async def _turn(self, slot: Slot, letter: object) -> None:
-        """Wait until all letters that came before have gone to an actor that takes more."""
-        entry = _Entry(letter, self._loop.create_future())
-        slot.queue.append(entry)
         try:
-            while True:
-                assert entry.turn is not None
-                await entry.turn
-                if slot.active:
-                    break
-                # The actor has left in between. The place at the head is kept.
-                entry.turn = self._loop.create_future()
+            await slot.turn(letter)
         except BaseException:
-            with suppress(ValueError):
-                slot.queue.remove(entry)
             self._advance(slot)
             self._forget_if_unused(slot)
             raise
-        first = slot.queue.popleft()
-        assert first is entry
         # Not now: a letter that nobody awaits would get ahead of this one.
         self._loop.call_soon(self._advance, slot)
 
     def _advance(self, slot: Slot) -> None:
-        """Let the first letter of the queue go, if there is an actor for it."""
-        while slot.queue and slot.active:
-            entry = slot.queue[0]
-            if entry.turn is not None:
-                if not entry.turn.done():
-                    entry.turn.set_result(None)
-                return
-            assert slot.cell is not None
-            try:
-                _intake(slot.cell).put_nowait(entry.letter, exempt=True)
-            except ActorStopped:
-                self._left(slot, slot.cell)
-                return
-            slot.queue.popleft()
+        if not slot.advance() and slot.cell is not None:
+            self._left(slot, slot.cell)
         self._look_if_drained()
 
     # Actors come and go
 
     def _activate_now(self, slot: Slot) -> None:
-        self.waiting.remove(slot)
+        with suppress(ValueError):
+            self.waiting.remove(slot)
         try:
             self._activate(slot)
         except BaseException:
@@ -285,7 +223,7 @@ class Slots:
                 self._activate(slot)
             except Exception as error:
                 slot.woken = False
-                self.undelivered += self._fail(slot, error)
+                self.undelivered += slot.fail(error)
                 self._forget_if_unused(slot)
             else:
                 self._advance(slot)
@@ -347,14 +285,12 @@ class Slots:
         for slot in list(self.slots.values()):
             slot.woken = False
             self._forget_if_unused(slot)
-            for entry in slot.queue:
-                if entry.turn is not None and not entry.turn.done():
-                    entry.turn.set_exception(ActorStopped(self._name_of(slot.key)))
+            slot.refuse(ActorStopped(self._name_of(slot.key)))
         self._look_if_drained()
 
     def discard(self, error: BaseException) -> int:
         """Forget what queues up; returns how many letters were told."""
-        told = sum(self._fail(slot, error) for slot in self.slots.values())
+        told = sum(slot.fail(error) for slot in self.slots.values())
         for timer in (self._sweeper, self._retry):
             if timer is not None:
                 timer.cancel()
@@ -362,21 +298,6 @@ class Slots:
 
     def __len__(self) -> int:
         return sum(len(slot.queue) for slot in self.slots.values())
-
-    def _fail(self, slot: Slot, error: BaseException) -> int:
-        told = 0
-        for entry in slot.queue:
-            if entry.turn is not None:
-                if not entry.turn.done():
-                    entry.turn.set_exception(error)
-            elif type(entry.letter) is Asked:
-                if not entry.letter.future.done():
-                    entry.letter.future.set_exception(error)
-            else:
-                told += 1
-        # Whoever awaits takes its own letter out.
-        slot.queue = deque(entry for entry in slot.queue if entry.turn is not None)
-        return told
 
     def _look_if_drained(self) -> None:
         if (
@@ -388,8 +309,3 @@ class Slots:
 
     def _name_of(self, key: str) -> str:
         return f"{self.name}/{key}"
-
-
-def _intake(cell: Cell[Any]) -> Intake:
-    # Not checked: that takes longer than to send a message, and spawning has done it.
-    return cast("Intake", cell.mailbox)
