@@ -1,4 +1,4 @@
-"""Actor rows: from `tell` to handled, in memory, against a task with an `asyncio.Queue`."""
+"""Actor rows, in memory: from `tell` to handled, and from `ask` to the reply."""
 
 from __future__ import annotations
 
@@ -10,10 +10,20 @@ import time
 from typing import Any
 
 from actors import Actor, ActorSystem, Context
-from fifoq.bench.measure import Absent, Compared, Row, Setting, in_turns, ratio_row, timed
+from fifoq.bench.measure import (
+    Absent,
+    Compared,
+    Row,
+    Setting,
+    alternate,
+    in_turns,
+    ratio_row,
+    timed,
+)
 
 MESSAGES = 100_000
 MAILBOX_MAX = 1000
+ASKS = 20_000
 NAME = "actor tell → handled, in memory"
 
 
@@ -45,6 +55,28 @@ async def actor_tell(setting: Setting) -> list[Row | Absent]:
         return [*rows, Absent("actor tell against pykka", "pip install pykka")]
     against = Compared(found[0], found[2])
     return [*rows, ratio_row("  of pykka", against, count=count, target=10.0, yardstick="pykka")]
+
+
+async def actor_ask(setting: Setting) -> list[Row | Absent]:
+    """Asks of one task, each awaited, against the least that a reply can cost."""
+    count = setting.count(ASKS)
+
+    async def ours() -> float:
+        return await _ask(count)
+
+    async def yardstick() -> float:
+        return await _hand_over(count)
+
+    compared = await alternate(setting, ours, yardstick)
+    return [
+        ratio_row(
+            "actor ask → reply, in memory",
+            compared,
+            count=count,
+            target=0.33,
+            yardstick="bare futures",
+        )
+    ]
 
 
 async def _tell(count: int) -> float:
@@ -87,6 +119,46 @@ async def _queue_loop(count: int) -> float:
     seconds = await timed(tell_all())
     listener.cancel()
     await asyncio.wait([listener])
+    return seconds
+
+
+async def _ask(count: int) -> float:
+    class Echo(Actor[int]):
+        async def receive(self, message: int, ctx: Context[int]) -> None:
+            ctx.reply(message)
+
+    async def ask_all() -> None:
+        for message in range(count):
+            await echo.ask(message)
+
+    async with ActorSystem() as system:
+        echo = await system.spawn(Echo, name="echo")
+        return await timed(ask_all())
+
+
+async def _hand_over(count: int) -> float:
+    """One future wakes another task, another brings its answer back."""
+    loop = asyncio.get_running_loop()
+    request: asyncio.Future[asyncio.Future[None]] = loop.create_future()
+
+    async def answer_all() -> None:
+        nonlocal request
+        while True:
+            reply = await request
+            request = loop.create_future()
+            reply.set_result(None)
+
+    async def ask_all() -> None:
+        for _ in range(count):
+            reply: asyncio.Future[None] = loop.create_future()
+            request.set_result(reply)
+            await reply
+
+    answering = asyncio.create_task(answer_all())
+    await asyncio.sleep(0)
+    seconds = await timed(ask_all())
+    answering.cancel()
+    await asyncio.wait([answering])
     return seconds
 
 

@@ -36,6 +36,7 @@ GROUPS = (
     Group("put-nowait", on_loop(memory.put_nowait)),
     Group("staging-put", on_loop(staging.staging_put)),
     Group("actor-tell", on_loop(actor.actor_tell)),
+    Group("actor-ask", on_loop(actor.actor_ask)),
     Group("disk-bytes", on_loop(resources.disk_bytes)),
     Group("compression", on_loop(compressing.compression)),
     Group("open-backlog", backlog.open_backlog),

@@ -65,6 +65,7 @@ ROWS = {
     "put-nowait": ["put_nowait"],
     "staging-put": ["staging buffer: put, memory", "  put_many of 100, sync"],
     "actor-tell": ["actor tell → handled, in memory", "  of pykka"],
+    "actor-ask": ["actor ask → reply, in memory"],
     "disk-bytes": ["disk bytes per payload byte, put_many"],
     "compression": [
         "compression, zlib: bytes on disk",
