@@ -22,6 +22,7 @@ from actors.supervision import Supervision
 
 if TYPE_CHECKING:
     from actors.cell import Cell
+    from actors.tree import Tree
 
 M = TypeVar("M")
 M_contra = TypeVar("M_contra", contravariant=True)
@@ -82,6 +83,7 @@ class Keyed(Generic[M]):
             idle_seconds=options.idle_seconds,
             active_max=options.active_max,
             size_max=(options.mailbox or MailboxOptions()).size_max,
+            durable=options.durable,
         )
 
     @property
@@ -199,6 +201,16 @@ class KeyedRef(Ref[M_contra]):
     def name(self) -> str:
         """The name of the actor, which is there from time to time."""
         return f"{self._slots.name}/{self._key}"
+
+    @property
+    def tree(self) -> Tree | None:
+        """Where its actors live; None before the parent has started."""
+        return None if self._slots.parent is None else self._slots.parent.tree
+
+    @property
+    def durable(self) -> bool:
+        """Whether its actors are."""
+        return self._slots.durable
 
     @property
     def generation(self) -> int:

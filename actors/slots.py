@@ -42,8 +42,10 @@ class Slots:
         idle_seconds: float,
         active_max: int,
         size_max: int,
+        durable: bool,
     ) -> None:
         self.name = name
+        self.durable = durable
         self.activated = self.passivated = self.undelivered = 0
         self.slots: OrderedDict[str, Slot] = OrderedDict()
         self.waiting: deque[Slot] = deque()

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from actors import ActorError, Context, Ref, Reply
 from actors.timers import first_delay
 from fifoq.durable.asks import ID_HEADER, encode_answer
 from fifoq.durable.box import Box
+from fifoq.durable.targets import targets
 
 if TYPE_CHECKING:
     from actors.cell import Cell
@@ -75,14 +77,13 @@ class StepContext(Context[M]):
         To a name: the durable actor of that name, alive or not, or the one in memory that is alive.
         """
         step = self._open_step()
-        box, found = self._target(ref)
-        if box is not None:
-            step.put(box.post.queue.name, box.office.letter(box.name, box, message))
-        elif found is not None:
-            step.when_committed(lambda: _tell(found, message))
-        else:
-            assert isinstance(ref, str)
-            step.put(self._box.post.queue.name, self._box.office.letter(ref, None, message))
+        box = self._box
+        for target in targets(box.post, self._cell.tree, ref, message):
+            if target.ref is None:
+                letter = box.office.letter(target.name, target.box, message)
+                step.put(box.post.queue.name, letter)
+            else:
+                step.when_committed(partial(_tell, target.ref, message))
 
     def schedule(
         self,
@@ -97,35 +98,20 @@ class StepContext(Context[M]):
         """Tell a message later, also after restarts. Like everything, it is part of the step."""
         step = self._open_step()
         seconds = first_delay(delay, deliver_at, every)
-        box, found = self._target(self._cell.ref if to is None else to)
-        if box is None and found is not None:
-            raise TypeError(
-                f"actor {found.name!r} is in memory alone: a durable timer needs a durable one. "
-                f"Nothing was changed."
+        own = self._box
+        for target in targets(own.post, self._cell.tree, to or own.name, message):
+            if target.ref is not None:
+                raise TypeError(
+                    f"actor {target.name!r} is in memory alone: a durable timer needs a durable "
+                    f"one. Nothing was changed."
+                )
+            own.office.timers.set(
+                step, own.name, target.name, target.box, message, seconds, every, name
             )
-        target = box.name if box is not None else str(to)
-        self._box.office.timers.set(
-            step, self._box.name, target, box, message, seconds, every, name
-        )
 
     def unschedule(self, name: str) -> None:
         """Forget the timer of that name, with the step; what is in the mailbox stays there."""
         self._box.office.timers.drop(self._open_step(), self._box.name, name)
-
-    def _target(self, ref: Ref[Any] | str) -> tuple[Box | None, Ref[Any] | None]:
-        """The box of a durable actor of this store, or an actor that is told in memory."""
-        if isinstance(ref, str):
-            box = self._box.post.boxes.get(ref)
-            if box is not None:
-                return box, None
-            try:
-                ref = self._cell.tree.ref_of(ref)
-            except ActorError:
-                return None, None
-        mailbox = ref._mailbox
-        if isinstance(mailbox, Box) and mailbox.post is self._box.post:
-            return mailbox, None
-        return None, ref
 
     def _open_step(self) -> Step:
         if self.step is None:

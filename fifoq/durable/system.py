@@ -15,11 +15,11 @@ from actors import Actor, AskTimeout, Keyed, MailboxOptions, Ref, Supervision
 from actors.keyed import ACTIVE_MAX, IDLE_SECONDS
 from actors.ref import ASK_SECONDS, STOP_SECONDS
 from fifoq.durable.asks import ANSWERS_KEPT_SECONDS, ID_HEADER, Answer, AskFailed, check_id
-from fifoq.durable.box import Box
 from fifoq.durable.dead import DeadMessages
 from fifoq.durable.in_memory import MEMORY_PATH, SEGMENT_BYTES, HereAndNow, MemoryFiles
 from fifoq.durable.office import Office, decode_as
 from fifoq.durable.post import MAILBOXES
+from fifoq.durable.targets import targets
 from fifoq.options import Durability
 from fifoq.store import Store, open_store
 
@@ -172,8 +172,10 @@ class ActorSystem(actors.ActorSystem):
         seconds, or until `forget`.
         """
         office = self._open_office()
-        box = self._box_of(to)
-        name = box.name if box is not None else str(to)
+        (target,) = targets(office.post, self._tree, to, message)
+        name, box = target.name, target.box
+        if target.ref is not None:
+            raise TypeError(f"actor {name!r} is not a durable one of this system: ask its ref")
         payload = office.letter(name, box, message, {ID_HEADER: check_id(id)})
         try:
             async with asyncio.timeout(timeout):
@@ -196,16 +198,6 @@ class ActorSystem(actors.ActorSystem):
         if self._office is None or self._stop_wanted.is_set():
             raise actors.SystemStopped("ask")
         return self._office
-
-    def _box_of(self, to: Ref[Any] | str) -> Box | None:
-        """Of an actor that is alive; None for a name that nobody has."""
-        office = self._open_office()
-        if isinstance(to, str):
-            return office.post.boxes.get(to)
-        mailbox = to._mailbox
-        if isinstance(mailbox, Box) and mailbox.office is office:
-            return mailbox
-        raise TypeError(f"actor {to.name!r} is not a durable one of this system: ask its ref")
 
 
 def _value(id: str, answer: Answer, kind: type[Any]) -> Any:
