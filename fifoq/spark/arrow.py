@@ -8,6 +8,7 @@ number of records. Headers and typed columns, where they are asked for, are deco
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -103,17 +104,16 @@ class Batches:
 
 
 class _Joined:
-    """Blocks with their counters and put times (ns), record by record."""
+    """Blocks with their counters and put times (ns), record by record, where they are asked for."""
 
     def __init__(self, blocks: list[RecordBlock]) -> None:
         self.blocks = blocks
         self.counts = np.array([block.count for block in blocks])
         self.starts = np.cumsum(self.counts) - self.counts
         self.count = int(self.counts.sum())
-        self.counters = self._counters()
-        self.times = self._times()
 
-    def _counters(self) -> Numbers:
+    @cached_property
+    def counters(self) -> Numbers:
         firsts = np.array([block.first for block in self.blocks], np.int64)
         counters = np.arange(self.count, dtype=np.int64)
         counters += np.repeat(firsts - self.starts, self.counts)
@@ -123,7 +123,8 @@ class _Joined:
                 counters[start : start + block.count] = np.asarray(column)
         return counters
 
-    def _times(self) -> Numbers:
+    @cached_property
+    def times(self) -> Numbers:
         times = np.repeat(np.array([block.time for block in self.blocks], np.int64), self.counts)
         for block, start in zip(self.blocks, self.starts, strict=True):
             if block.time_differences is not None:

@@ -22,7 +22,9 @@ from store.keys import COUNTER_MAX
 T = TypeVar("T")
 
 DEFAULT_QUEUE: Final = "main"
-PARTITION_BYTES: Final = 64 << 20
+PARTITION_BYTES: Final = 128 << 20
+PARTITION_BYTES_MIN: Final = 4 << 20
+"""What a task reads at the most, about, and at the least where there is a core for each of them."""
 PARTITIONS_MAX: Final = 100_000
 TRIGGER_DELAY_SECONDS: Final = 15 * 60.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 
 from pyspark.sql.datasource import InputPartition
@@ -9,7 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from fifoq.description import QueueDescription
 from fifoq.spark.access import Access, Piece
 from fifoq.spark.arrow import Ranges
-from fifoq.spark.options import PARTITION_BYTES, Reading
+from fifoq.spark.options import PARTITION_BYTES, PARTITION_BYTES_MIN, Reading
 
 
 class PiecesPartition(InputPartition):
@@ -23,12 +24,22 @@ def plan(access: Access, name: str, first: int, last: int, reading: Reading) -> 
     """What is retained of first..last, in groups of pieces that are about as large as asked for."""
     if last < first:
         return []
-    if reading.partitions is None:
-        size = reading.partition_bytes or PARTITION_BYTES
+    if reading.partition_bytes is not None:
+        size = reading.partition_bytes
         return _grouped(access.pieces(name, first, last, piece_bytes=size), size)
     total = bytes_between(access.queue(name), first, last)
-    size = max(1, -(-total // reading.partitions))
-    return _spread(access.pieces(name, first, last, piece_bytes=size), reading.partitions)
+    count = reading.partitions or default_count(total, os.cpu_count() or 1)
+    size = max(1, -(-total // count))
+    return _spread(access.pieces(name, first, last, piece_bytes=size), count)
+
+
+def default_count(total: int, cores: int) -> int:
+    """In how many partitions so many bytes are read where nobody says.
+
+    Each costs some 50 ms of CPU time, so there are few; but a core that has none stands idle. Here
+    nobody knows the executors, so the cores are those of the driver's machine.
+    """
+    return max(1, -(-total // PARTITION_BYTES), min(cores, total // PARTITION_BYTES_MIN))
 
 
 def _grouped(pieces: Sequence[Piece], size: int) -> list[list[Piece]]:
