@@ -42,6 +42,7 @@ class Box:
         "_waiter",
         "asked",
         "closed",
+        "dead_letters",
         "in_hand",
         "incoming",
         "loaded",
@@ -74,6 +75,7 @@ class Box:
         self.asked: dict[str, asyncio.Future[object]] | None = None
         self.not_before = 0.0
         self.closed = False
+        self.dead_letters = 0
         self._fetching = False
         self._waiter: asyncio.Future[None] | None = None
 

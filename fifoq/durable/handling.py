@@ -8,6 +8,7 @@ decides about the actor. Handlers may run ahead of the disk, by a few steps.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -16,6 +17,7 @@ import msgspec
 
 from actors import Actor, ActorStopped, HandlerCancelled, NoReply
 from actors.hooks import run_on_start
+from actors.timing import clock
 from fifoq.durable.burying import bury
 from fifoq.durable.context import NO_REPLY, StepContext, refuse, resolve
 from fifoq.durable.letters import Letter
@@ -122,6 +124,7 @@ class Durably:
     async def _turn(self) -> bool:
         """Handle what is in memory, up to the limit of a turn; True if that was reached."""
         cell, box = self._cell, self._box
+        timed = cell.timing.is_due()
         for _ in range(TURN_MESSAGES):
             if not box.loaded or box.closed or cell.interruption is not None:
                 return False
@@ -132,10 +135,16 @@ class Durably:
                 box.settled()
                 box.remove(record)
                 continue
+            start = 0
+            if timed:
+                start, timed = clock(), False
+                cell.timing.delays.add(max(0, time.time_ns() - record.time))
             if record.counter <= box.old_upto and self._careful:
                 await self._handle_carefully(record, letter)
             else:
                 await self._handle(record, letter)
+            if start:
+                cell.timing.handlers.add(clock() - start)
         return True
 
     async def _handle_carefully(self, record: Returned, letter: Letter) -> None:
@@ -264,6 +273,7 @@ class Durably:
     ) -> None:
         """Move a letter to the dead letters, with the state that it met."""
         box = self._box
+        box.dead_letters += 1
         step = Step(self)
         bury(
             step,

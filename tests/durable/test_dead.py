@@ -158,3 +158,16 @@ async def test_what_transfers_can_be_reproduced_without_a_bank(town: Town) -> No
         alice = await account(system, mailbox=AT_ONCE)
         await alice.tell(Transfer("bob", 3))
         assert await balance(alice) == -3
+
+
+async def test_stats_count_dead_letters_and_time_handlers(town: Town) -> None:
+    async with town.system() as system:
+        alice = await account(system, mailbox=AT_ONCE)
+        await alice.tell(Deposit(1))
+        with pytest.raises(ValueError, match="boom"):
+            await alice.ask(Boom())
+        stats = alice.stats()
+        assert (stats.dead_letters, stats.failed, stats.handled) == (1, 4, 1)
+        assert None not in (stats.handler_p99, stats.delay_p50)
+        await alice.stop()
+        assert system.stats().dead_letters == 1
