@@ -27,6 +27,7 @@ from store import (
     FifoqError,
     Log,
     LogOptions,
+    Quarantine,
     RecordBlock,
     open_log,
 )
@@ -40,7 +41,7 @@ from store.lookup import Lookup
 from store.osfiles import SystemClock
 from store.quarantine import salvage
 from store.ranges import merged
-from store.recovery import read_checkpoints
+from store.recovery import read_checkpoints, recover
 from store.segment import segment_name
 from store.state import QueueState
 
@@ -159,7 +160,7 @@ class _Found:
         for queue in self.state.queues.values():
             # Of a stretch that is lost whole no segment knows any more.
             queue.spans = [span for span in queue.spans if span.live or queue.retained]
-        self.tail_lost = _is_tail_lost(directory, self.lost.regions)
+        self.unheard = _unheard(directory, self.lost)
         self._cache = SegmentCache(directory, self.state, self.store_id)
         self._lookup = Lookup(directory.path, self.state, self._cache.open)
 
@@ -200,27 +201,46 @@ class _Found:
     def described(self, queue: QueueState) -> RepairedQueue:
         missing = self.lost.missing.get(queue.name, [])
         unknown = _unknown_from(queue) if self.lost.regions else None
-        if unknown is None and self.tail_lost:
-            unknown = queue.genesis.next_counter
+        if self.unheard is not None:
+            unknown = min(unknown or COUNTER_MAX, self.unheard.get(queue.name, 1))
         return RepairedQueue(queue.name, queue.genesis.queue_size, missing, unknown)
 
 
-def _is_tail_lost(directory: Directory, regions: list[tuple[int, int, int]]) -> bool:
-    """Whether commits are gone that nothing that is left speaks of: those behind a checkpoint."""
+def _unheard(directory: Directory, lost: Quarantine) -> dict[str, int] | None:
+    """If commits behind the newest checkpoint are lost of which nothing that is left need speak:
+
+    the next counter of each queue, as that checkpoint has it. None if no such commit is missed.
+    """
     copies = read_checkpoints(directory, directory.names())
     if not copies or copies[0][2].clean:
-        return False
+        return None
     checkpoint = copies[0][2]
-    if any(
+    end_is_gone = _size_of(directory, segment_name(checkpoint.segment)) < checkpoint.offset
+    hides_end = any(
         number == checkpoint.segment and start < checkpoint.offset < end
-        for number, start, end in regions
-    ):
-        return True
+        for number, start, end in lost.regions
+    )
+    found_nothing = not (lost.regions or lost.missing or lost.states)
+    if end_is_gone or hides_end or (found_nothing and _is_refused(directory)):
+        return {queue.name: queue.genesis.next_counter for queue in checkpoint.queues}
+    return None
+
+
+def _size_of(directory: Directory, name: str) -> int:
     try:
-        with directory.reading(segment_name(checkpoint.segment)) as handle:
-            return directory.files.size(handle) < checkpoint.offset
+        with directory.reading(name) as handle:
+            return directory.files.size(handle)
     except FileNotFoundError:
+        return 0
+
+
+def _is_refused(directory: Directory) -> bool:
+    """Whether opening sees damage: it looks harder for witnesses of the last commits."""
+    try:
+        recover(directory, directory.names())
+    except CorruptionError:
         return True
+    return False
 
 
 def _unknown_from(queue: QueueState) -> int | None:
@@ -270,7 +290,7 @@ def _write(
                 done += sum(block.count for block in blocks)
                 if progress is not None:
                     progress(done, max(total, done))
-            _settle(log, new, old, RESERVED_COUNTERS if found.tail_lost else 0)
+            _settle(log, new, old, 0 if found.unheard is None else RESERVED_COUNTERS)
         entries = list(found.states())
         for start in range(0, len(entries), STATES_PER_COMMIT):
             draft = log.draft()

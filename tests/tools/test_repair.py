@@ -199,7 +199,7 @@ def spread_files(sample: Sample) -> Iterator[Case]:
             yield case
 
 
-STEPS = {"flip": 1501, "header byte": 211, "truncate": 19, "sector": 23, "file": 3}
+STEPS = {"flip": 2999, "header byte": 401, "truncate": 37, "sector": 29, "file": 5}
 
 
 @KINDS
@@ -209,6 +209,16 @@ def test_what_is_intact_is_saved_and_the_rest_is_told(ending: Ending, kind: str)
     assert verdicts["saved"]
 
 
+def test_commits_behind_a_checkpoint_that_nothing_speaks_of_are_not_passed_over() -> None:
+    """The damage began before the checkpoint's place, or hid the last commit and its witness."""
+    for ending, note in (
+        (Ending.AT_REST, "00000000000000000004.log sector at 1536"),
+        (Ending.RECLAIMED, "00000000000000000002.log sector at 4096"),
+    ):
+        cases = [c for c in sectors(sample_of(ending)) if (c.kind, c.note) == ("swap sector", note)]
+        assert sweep(ending, cases)["lost"] == 1
+
+
 @pytest.mark.deep
 @KINDS
 @ENDINGS
@@ -216,7 +226,7 @@ def test_the_same_for_many_more_places(ending: Ending, kind: str) -> None:
     step = {"flip": 11, "header byte": 7}.get(kind, 1)
     verdicts = sweep(ending, islice(cases_of(sample_of(ending), kind), 0, None, step))
     assert verdicts["saved"]
-    assert verdicts["lost"]
+    assert verdicts["lost"] or kind == "file"
 
 
 def damaged_store(path: Path, **options: Any) -> None:
