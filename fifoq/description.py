@@ -85,3 +85,11 @@ def describe_span(state: State, span: Span) -> SpanDescription:
         place.last_time,
         span.moved,
     )
+
+
+def attempts_within(reader: Reader, name: str, first: int, last: int) -> list[tuple[int, int]]:
+    """Counters of first..last that are in the queue and were leased, in order, each how often."""
+    queue = reader.state.queues.get(check_name(name))
+    if queue is None:
+        return []
+    return sorted(pair for pair in queue.attempts.items() if first <= pair[0] <= last and pair[1])

@@ -18,10 +18,12 @@ from fifoq.server.failures import BUSY
 from fifoq.server.link import BROKEN, Link, ServerError
 from fifoq.server.protocol import (
     ADVANCE,
+    ATTEMPTS,
     BLOCKS,
     DESCRIPTION,
     END,
     FOUND,
+    LEASED,
     NAMES,
     PAGE,
     POSITION,
@@ -32,10 +34,12 @@ from fifoq.server.protocol import (
     SEEK,
     STANDING,
     AdvanceRequest,
+    AttemptsRequest,
     BlocksRequest,
     End,
     Found,
     Header,
+    Leased,
     Names,
     PositionRequest,
     ProtocolError,
@@ -116,6 +120,17 @@ class FrameClient:
     def seek(self, queue: str, time_ns: int) -> int:
         """Counter of the first retained record put then or later, else the next one."""
         return self._ask(SEEK, SeekRequest(queue, time_ns), FOUND, Found).counter
+
+    def attempts(self, queue: str, first: int, last: int) -> list[tuple[int, int]]:
+        """Counters within first..last that were leased, in order, each with how often."""
+        found: list[tuple[int, int]] = []
+        while first <= last:
+            part = self._ask(ATTEMPTS, AttemptsRequest(queue, first, last), LEASED, Leased)
+            found += part.attempts
+            if part.whole or not part.attempts:
+                break
+            first = max(first, part.attempts[-1][0]) + 1
+        return found
 
     def removed(self, queue: str, first: int, last: int) -> list[tuple[int, int]]:
         """Inclusive ranges of counters within first..last that were removed, in order."""

@@ -26,12 +26,14 @@ from fifoq.server.failures import (
 from fifoq.server.limits import ServerLimits
 from fifoq.server.protocol import (
     ADVANCE,
+    ATTEMPTS,
     BLOCKS,
     DESCRIPTION,
     END,
     FAILURE,
     FOUND,
     GREETING_BYTES,
+    LEASED,
     MESSAGE_HEADER_BYTES,
     NAMES,
     NONCE_BYTES,
@@ -48,6 +50,7 @@ from fifoq.server.protocol import (
     STANDING,
     WELCOME,
     AdvanceRequest,
+    AttemptsRequest,
     BlocksRequest,
     End,
     Failure,
@@ -88,6 +91,7 @@ _PLAIN: Final[dict[int, tuple[type[Any], int, Callable[[Served, Any], msgspec.St
     SEEK: (SeekRequest, FOUND, Served.seek),
     QUEUES: (QueuesRequest, NAMES, Served.queues),
     REMOVED: (RemovedRequest, RANGES, Served.removed),
+    ATTEMPTS: (AttemptsRequest, LEASED, Served.attempts),
     POSITION: (PositionRequest, STANDING, Served.position),
     ADVANCE: (AdvanceRequest, STANDING, Served.advance),
 }

@@ -51,6 +51,7 @@ QUEUES: Final = 5
 REMOVED: Final = 6
 POSITION: Final = 7
 ADVANCE: Final = 8
+ATTEMPTS: Final = 9
 
 # What servers send.
 WELCOME: Final = 65
@@ -61,6 +62,7 @@ END: Final = 69
 NAMES: Final = 70
 RANGES: Final = 71
 STANDING: Final = 72
+LEASED: Final = 73
 FAILURE: Final = 127
 
 _GREETING = struct.Struct("<8sHH16s")
@@ -123,6 +125,17 @@ class RemovedRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _check_range(self.first, self.last)
 
 
+class AttemptsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How often were records first..last leased that are in the queue?"""
+
+    queue: str
+    first: int
+    last: int
+
+    def __post_init__(self) -> None:
+        _check_range(self.first, self.last)
+
+
 class PositionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How far is a consumer?"""
 
@@ -174,6 +187,16 @@ class Ranges(msgspec.Struct, frozen=True):
     """
 
     ranges: list[tuple[int, int]]
+    whole: bool
+
+
+class Leased(msgspec.Struct, frozen=True):
+    """The answer to `AttemptsRequest`: counters, in order, with attempts; others have none.
+
+    `whole` is false when there were too many: the rest starts behind the last one.
+    """
+
+    attempts: list[tuple[int, int]]
     whole: bool
 
 

@@ -21,13 +21,15 @@ from fifoq.consumers import (
     read_position,
     write_position,
 )
-from fifoq.description import QueueDescription, describe
+from fifoq.description import QueueDescription, attempts_within, describe
 from fifoq.server.protocol import (
     BLOCK_COUNT_MAX,
     RANGE_COUNT_MAX,
     AdvanceRequest,
+    AttemptsRequest,
     BlocksRequest,
     Found,
+    Leased,
     Names,
     PositionRequest,
     ProtocolError,
@@ -115,6 +117,10 @@ class Served:
             return Ranges([], True)
         found = queue.not_live(request.first, request.last, RANGE_COUNT_MAX + 1)
         return Ranges(found[:RANGE_COUNT_MAX], len(found) <= RANGE_COUNT_MAX)
+
+    def attempts(self, request: AttemptsRequest) -> Leased:
+        found = attempts_within(self.look(), request.queue, request.first, request.last)
+        return Leased(found[:RANGE_COUNT_MAX], len(found) <= RANGE_COUNT_MAX)
 
     def position(self, request: PositionRequest) -> Standing:
         name = check_consumer_name(request.consumer)

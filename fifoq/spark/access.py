@@ -62,6 +62,10 @@ class Access(Protocol):
         """Ranges of counters within first..last that were removed, in order."""
         ...
 
+    def attempts(self, name: str, first: int, last: int) -> list[tuple[int, int]]:
+        """Counters within first..last that are in the queue and were leased, each how often."""
+        ...
+
     def pieces(
         self, name: str, first: int, last: int, *, piece_bytes: int, total_bytes: int | None = None
     ) -> list[Piece]:

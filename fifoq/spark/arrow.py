@@ -33,6 +33,9 @@ BATCH_ROWS: Final = 16 << 10
 BATCH_BYTES: Final = 2 << 20
 """A batch closes with the block that brings it to so many rows or payload bytes."""
 
+ATTEMPTS: Final = "attempts"
+"""The one column that is not in the blocks of records: whoever plans has to look for it."""
+
 _NS_PER_US: Final = 1000
 _KEY_BYTES: Final = 16
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -44,10 +47,14 @@ Ranges = Sequence[tuple[int, int]]
 class Batches:
     """Makes record batches of one schema."""
 
-    def __init__(self, schema: pa.Schema, typed: TypedColumns | None = None) -> None:
+    def __init__(
+        self, schema: pa.Schema, typed: TypedColumns | None = None, attempts: Ranges = ()
+    ) -> None:
         """Its fields are known ones, each of the type that it has here."""
         self._schema = schema
         self._typed = typed
+        leased = np.array(attempts, np.int64).reshape(-1, 2)
+        self._leased, self._attempts = leased[:, 0], leased[:, 1].astype(np.int32)
         self._make: dict[str, Callable[[_Joined], pa.Array]] = {
             "counter": lambda joined: pa.array(joined.counters),
             "timestamp": _timestamps,
@@ -59,6 +66,7 @@ class Batches:
             "expires_at": lambda joined: _times_or_null(joined, EXPIRES_AT),
             "ordering_key": lambda joined: _texts_or_null(joined, ORDERING_KEY),
             "dedup_id": lambda joined: _texts_or_null(joined, DEDUP_ID),
+            ATTEMPTS: self._attempts_of,
         }
 
     def of(self, blocks: Iterable[RecordBlock], without: Ranges = ()) -> Iterator[pa.RecordBatch]:
@@ -91,6 +99,15 @@ class Batches:
             batch = batch.filter(pa.array(_outside(joined.counters, without)))
         if batch.num_rows:
             yield batch
+
+    def _attempts_of(self, joined: _Joined) -> pa.Array:
+        attempts = np.zeros(joined.count, np.int32)
+        if len(self._leased):
+            at = np.searchsorted(self._leased, joined.counters)
+            at[at == len(self._leased)] = 0
+            there = self._leased[at] == joined.counters
+            attempts[there] = self._attempts[at][there]
+        return pa.array(attempts)
 
     def _headers(self, joined: _Joined) -> pa.Array:
         found: list[list[tuple[str, str]]] = []

@@ -9,7 +9,7 @@ from pyspark.sql import types
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from fifoq.description import QueueDescription
-from fifoq.spark.arrow import Batches
+from fifoq.spark.arrow import ATTEMPTS, Batches, Ranges
 from fifoq.spark.options import OptionError, Reading
 from fifoq.spark.typed import TypedColumns
 
@@ -25,6 +25,7 @@ _ATTRIBUTES: Final = {
     "expires_at": types.TimestampType(),
     "ordering_key": types.StringType(),
     "dedup_id": types.StringType(),
+    ATTEMPTS: types.IntegerType(),
 }
 
 
@@ -51,8 +52,10 @@ class Columns:
             [types.StructField(name, spark_type) for name, spark_type in self.types.items()]
         )
 
-    def batches(self, schema: types.StructType) -> Batches:
+    def batches(self, schema: types.StructType, attempts: Ranges = ()) -> Batches:
         """What makes the columns of `schema`, which may leave some out, in its order.
+
+        `attempts` are those of counters that have some.
 
         ValueError for a column that there is not, or not of that type.
         """
@@ -67,7 +70,7 @@ class Columns:
                     f"{field.dataType.simpleString()}."
                 )
         wanted = any(field.name in self._typed.fields for field in schema) if self._typed else False
-        return Batches(arrow_schema(schema), self._typed if wanted else None)
+        return Batches(arrow_schema(schema), self._typed if wanted else None, attempts)
 
 
 def arrow_schema(schema: types.StructType) -> pa.Schema:

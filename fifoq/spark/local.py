@@ -11,7 +11,13 @@ from bisect import bisect_right
 from collections.abc import Iterator
 
 from fifoq.consumers import Position, id_text, read_position, write_position
-from fifoq.description import QueueDescription, SpanDescription, describe, describe_span
+from fifoq.description import (
+    QueueDescription,
+    SpanDescription,
+    attempts_within,
+    describe,
+    describe_span,
+)
 from fifoq.spark.access import Piece
 from store import CorruptionError, Reader, RecordBlock
 from store.blocks import MOVED
@@ -71,6 +77,9 @@ class LocalAccess:
     def removed(self, name: str, first: int, last: int) -> list[tuple[int, int]]:
         queue = self._reader.state.queues.get(check_name(name))
         return queue.not_live(first, last, last - first + 2) if queue is not None else []
+
+    def attempts(self, name: str, first: int, last: int) -> list[tuple[int, int]]:
+        return attempts_within(self._reader, name, first, last)
 
     def pieces(
         self, name: str, first: int, last: int, *, piece_bytes: int, total_bytes: int | None = None

@@ -6,18 +6,35 @@ import os
 from collections.abc import Iterator, Sequence
 
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
 
 from fifoq.description import QueueDescription
 from fifoq.spark.access import Access, Piece
-from fifoq.spark.arrow import Ranges
+from fifoq.spark.arrow import ATTEMPTS, Ranges
 from fifoq.spark.options import PARTITION_BYTES, PARTITION_BYTES_MIN, Reading
 
 
 class PiecesPartition(InputPartition):
-    """What one task reads: pieces of one store, and ranges of counters that it leaves out."""
+    """What one task reads: pieces of one store, and ranges of counters that it leaves out.
 
-    def __init__(self, store_id: str, pieces: list[Piece], without: Ranges = ()) -> None:
-        self.store_id, self.pieces, self.without = store_id, pieces, without
+    `attempts` are those of the counters that have some, if they are asked for.
+    """
+
+    def __init__(
+        self, store_id: str, pieces: list[Piece], without: Ranges = (), attempts: Ranges = ()
+    ) -> None:
+        self.store_id, self.pieces = store_id, pieces
+        self.without, self.attempts = without, attempts
+
+
+def partition_of(
+    access: Access, name: str, pieces: list[Piece], without: Ranges, schema: StructType
+) -> PiecesPartition:
+    """The partition of some pieces, with what its task could not find out by itself."""
+    attempts: Ranges = ()
+    if ATTEMPTS in schema.fieldNames():
+        attempts = access.attempts(name, pieces[0].first, pieces[-1].last)
+    return PiecesPartition(access.store_id, pieces, without, attempts)
 
 
 def plan(access: Access, name: str, first: int, last: int, reading: Reading) -> list[list[Piece]]:

@@ -106,6 +106,9 @@ class RemoteAccess:
     def seek(self, name: str, time_ns: int) -> int:
         return self._client.seek(name, time_ns)
 
+    def attempts(self, name: str, first: int, last: int) -> list[tuple[int, int]]:
+        return self._client.attempts(name, first, last)
+
     def removed(self, name: str, first: int, last: int) -> list[tuple[int, int]]:
         return self._client.removed(name, first, last)
 

@@ -14,7 +14,7 @@ from fifoq.spark.access import Access, opened
 from fifoq.spark.columns import Columns
 from fifoq.spark.filters import Bounds, narrowed
 from fifoq.spark.options import OptionError, ScanOptions
-from fifoq.spark.plan import PiecesPartition, plan
+from fifoq.spark.plan import PiecesPartition, partition_of, plan
 from fifoq.spark.worker import spare_collections
 from store import RangeGone
 
@@ -45,9 +45,14 @@ class ScanReader(DataSourceReader):
                 first = max(first, view.floor + 1)
                 without = access.removed(target.queue, first, last)
             groups = plan(access, target.queue, first, last, options.reading)
+            schema = self._batches[1]
             return [
-                PiecesPartition(
-                    access.store_id, pieces, _within(without, pieces[0].first, pieces[-1].last)
+                partition_of(
+                    access,
+                    target.queue,
+                    pieces,
+                    _within(without, pieces[0].first, pieces[-1].last),
+                    schema,
                 )
                 for pieces in groups
             ]
@@ -101,7 +106,8 @@ class ScanReader(DataSourceReader):
             blocks = chain.from_iterable(
                 access.read(target.queue, piece) for piece in partition.pieces
             )
-            yield from columns.batches(schema).of(blocks, partition.without)
+            batches = columns.batches(schema, partition.attempts)
+            yield from batches.of(blocks, partition.without)
         spare_collections()
 
 

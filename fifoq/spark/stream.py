@@ -33,7 +33,13 @@ from fifoq.spark.consumer import Consumer
 from fifoq.spark.loss import Loss, LossFinder
 from fifoq.spark.offsets import Offset, check_offset
 from fifoq.spark.options import OptionError, Start, StreamOptions
-from fifoq.spark.plan import PiecesPartition, counter_after, plan, records_between
+from fifoq.spark.plan import (
+    PiecesPartition,
+    counter_after,
+    partition_of,
+    plan,
+    records_between,
+)
 from fifoq.spark.worker import spare_collections
 from store import RangeGone, RecordBlock
 
@@ -190,7 +196,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._loss(access, view, begin, stop.counter)
         self._planned = stop
         groups = plan(access, view.name, begin.counter, stop.counter - 1, self._options.reading)
-        return [PiecesPartition(access.store_id, pieces) for pieces in groups]
+        schema = self._batches[1]
+        return [partition_of(access, view.name, pieces, (), schema) for pieces in groups]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one partition, in a process that knows nothing else."""
@@ -199,7 +206,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         columns, schema = self._batches
         with opened(target.path, target.remote, partition.store_id) as access:
             blocks = chain.from_iterable(self._blocks(access, piece) for piece in partition.pieces)
-            yield from columns.batches(schema).of(blocks)
+            yield from columns.batches(schema, partition.attempts).of(blocks)
         spare_collections()
 
     def _blocks(self, access: Access, piece: Piece) -> Iterator[RecordBlock]:

@@ -14,7 +14,7 @@ import fifoq.sync
 from fifoq.spark.source import FifoqSource
 
 DUE = datetime(2100, 1, 1, tzinfo=UTC)
-FIELDS = ("priority", "deliver_at", "expires_at", "ordering_key", "dedup_id")
+FIELDS = ("priority", "deliver_at", "expires_at", "ordering_key", "dedup_id", "attempts")
 
 
 class Task(msgspec.Struct):
@@ -49,8 +49,23 @@ def test_attributes_are_columns_where_they_are_asked_for(tmp_path: Path) -> None
     assert found["ordering_key"].to_pylist() == [None, None, None, None, "ü"]
     assert found["dedup_id"].to_pylist() == [None] * 5
     assert found["headers"].to_pylist()[-1] == [("k", "v")]
-    assert schema(tmp_path, includeAttributes="true").fieldNames()[-5:] == list(FIELDS)
+    assert schema(tmp_path, includeAttributes="true").fieldNames()[-6:] == list(FIELDS)
     assert schema(tmp_path).fieldNames() == ["counter", "timestamp", "key", "data"]
+
+
+def test_attempts_are_those_of_when_the_query_was_planned(tmp_path: Path) -> None:
+    with fifoq.sync.open(tmp_path, retry_backoff=0) as q:
+        q.put_many([b"%d" % n for n in range(6)])
+        for _ in range(2):
+            q.lease().nack()
+        q.ack_many(q.lease_many(1))
+        second, third = q.lease(), q.lease()
+        second.nack()
+        assert third.item == b"2"
+    found = table(tmp_path, includeAttributes="true")
+    assert found["attempts"].to_pylist() == [0, 1, 1, 0, 0, 0], "the first one is gone"
+    found = table(tmp_path, includeAttributes="true", records="pending", numPartitions="3")
+    assert found["attempts"].to_pylist() == [1, 1, 0, 0, 0]
 
 
 def test_a_field_of_a_type_makes_room_for_an_attribute(tmp_path: Path) -> None:

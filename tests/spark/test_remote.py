@@ -72,6 +72,7 @@ def test_views_are_the_same_on_both_sides(both: tuple[Access, Access]) -> None:
         assert there.queue(name) == here.queue(name)
         for first, last in ((1, COUNTER_MAX), (30, 70), (99, 99)):
             assert there.removed(name, first, last) == here.removed(name, first, last)
+            assert there.attempts(name, first, last) == here.attempts(name, first, last)
     assert len(here.queue("orders").spans) > 1
     assert here.queue("orders").shape is not None
     for time in (-5, 0, here.queue("orders").spans[1].until, 2**62):

@@ -259,7 +259,7 @@ def test_a_wrong_name_and_a_wrong_range_are_refused_and_the_connection_stays(
                 assert "no range" in failure.message
 
 
-def test_removed_counters_are_told_however_many_ranges_they_are(
+def test_removed_counters_and_attempts_are_told_however_many_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fifoq.server.served.RANGE_COUNT_MAX", 3)
@@ -275,6 +275,10 @@ def test_removed_counters_are_told_however_many_ranges_they_are(
             until(lambda: client.removed("main", 1, 99) == wanted)
             assert client.removed("main", 2, 8) == [(2, 2), (4, 4), (7, 7)]
             assert client.removed("main", 5, 6) == client.removed("none", 1, 9) == []
+            left = [(at, 1) for at in range(3, 41) if at % 3 != 1]
+            assert client.attempts("main", 1, 99) == left
+            assert client.attempts("main", 4, 6) == [(5, 1), (6, 1)]
+            assert client.attempts("main", 1, 2) == client.attempts("none", 1, 9) == []
         for delivery in held:
             delivery.nack(delay=0) if delivery.key.counter % 3 != 1 else None
 
