@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections import deque
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -159,15 +159,17 @@ def traceback_text(error: BaseException) -> str:
 class Burials:
     """Moves of one queue's records that nobody waits for: a full disk only puts them off."""
 
-    __slots__ = ("_put_off", "_queue", "_timer", "_tried", "count")
+    __slots__ = ("_put_off", "_queue", "_step", "_timer", "_tried", "count")
 
     def __init__(self, queue: Queue[Any]) -> None:
         self._queue = queue
-        self._put_off: deque[Joint] = deque()
-        """What a full disk refused, oldest first."""
+        self._put_off: list[tuple[int, Joint]] = []
+        """What a full disk refused, by counter; a heap."""
         self._timer: asyncio.TimerHandle | None = None
-        self._tried: Joint | None = None
-        """The one of them that is being tried again."""
+        self._tried: set[int] = set()
+        """Counters of those that are being tried again."""
+        self._step = 1
+        """How many of them are tried at once."""
         self.count = 0
         """Records moved since the queue was opened."""
 
@@ -188,8 +190,8 @@ class Burials:
         """Move a record, however long it takes; it is out of its place, and stays counted."""
         joint = burial(self._queue, record, cause, attempts=attempts, reason=reason, error=error)
         self._queue.leasing.leaving.add(record.counter)
-        joint.done = lambda: self._moved_by(joint, record)
-        joint.undone = lambda _: self._later(joint)
+        joint.done = lambda: self._moved_by(record)
+        joint.undone = lambda _: self._later(record.counter, joint)
         self._queue._committer.joints.submit(joint)
 
     def moved(self, record: Returned) -> None:
@@ -198,29 +200,32 @@ class Burials:
         leasing.leaving.discard(record.counter)
         self._queue.gone(record)
 
-    def _moved_by(self, joint: Joint, record: Returned) -> None:
+    def _moved_by(self, record: Returned) -> None:
         self.moved(record)
-        if self._tried is joint:
-            # There is space again: the others follow.
-            self._tried = None
-            following, self._put_off = self._put_off, deque()
-            for other in following:
-                self._queue._committer.joints.submit(other)
+        if record.counter in self._tried:
+            self._tried.discard(record.counter)
+            if not self._tried:
+                # There is space again, perhaps not much: twice as many follow.
+                self._step *= 2
+                self._try()
 
-    def _later(self, joint: Joint) -> None:
+    def _later(self, counter: int, joint: Joint) -> None:
         # It stays in the queue on disk, attempts counted: a crash only puts this off as well.
-        if self._tried is joint:
-            self._tried = None
-            self._put_off.appendleft(joint)
-        else:
-            self._put_off.append(joint)
-        if self._timer is None and self._tried is None:
+        self._tried.discard(counter)
+        self._step = 1
+        heappush(self._put_off, (counter, joint))
+        if self._timer is None:
             loop = self._queue._committer.loop
             self._timer = loop.call_later(RETRY_SECONDS, self._again)
 
     def _again(self) -> None:
         """Try one of them: while the disk is full, more would be work for nothing."""
         self._timer = None
-        if self._queue._committer.usable and self._put_off:
-            self._tried = self._put_off.popleft()
-            self._queue._committer.joints.submit(self._tried)
+        if self._queue._committer.usable and not self._tried:
+            self._try()
+
+    def _try(self) -> None:
+        tried = [heappop(self._put_off) for _ in range(min(self._step, len(self._put_off)))]
+        self._tried.update(counter for counter, _ in tried)
+        for _, joint in tried:
+            self._queue._committer.joints.submit(joint)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast
 
 import msgspec
 
-from fifoq.attributes import check_seconds
+from fifoq.attributes import check_seconds, check_timeout
 from fifoq.browse import Record
 from fifoq.codec import decode_headers
 from fifoq.consumers import check_consumer_name
@@ -137,6 +137,8 @@ class Cursor(Generic[T]):
         """The same as `take_many`, for one who may have to take them back."""
         _refuse(wrong_number("count", count, 1))
         _refuse(wrong_number("max_bytes", max_bytes, 0, optional=True))
+        if timeout is not None:
+            check_timeout(timeout, "Nothing was taken.")
         reading = self._reading
         reading.require_usable()
         if reading.count_handed():
@@ -189,6 +191,8 @@ class Cursor(Generic[T]):
         """
         if seconds is not None:
             check_seconds("seconds", seconds, "Nothing was leased.", above=True)
+        if timeout is not None:
+            check_timeout(timeout, "Nothing was leased.")
         return Leasing(cast("Queue[T]", self._reading), seconds, timeout, auto_extend)
 
     # The position.
@@ -211,8 +215,9 @@ class Cursor(Generic[T]):
 
         On return that is committed at the queue's durability. A timestamp is a datetime with a
         time zone, or nanoseconds since the epoch. What is leased comes back to nobody: `ack`
-        raises StaleLease. RangeGone if the counter was reclaimed, ValueError if it, or the time,
-        is beyond the end: then nothing was changed. Cancelled, it is done or not, as a whole.
+        raises StaleLease. RangeGone if the counter is older than all that is retained, ValueError
+        if it, or the time, is beyond the end: then nothing was changed. Back among what it had
+        passed it comes to what is still there. Cancelled, it is done or not, as a whole.
         """
         self._reading.require_usable()
         if (counter is None) == (timestamp is None):

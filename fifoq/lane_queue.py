@@ -30,7 +30,7 @@ _NS: Final = 1_000_000_000
 class LaneQueue(Queue[T]):
     """A queue whose option `priorities` is on; made by `Store.queue`."""
 
-    __slots__ = ("_ahead", "_chosen", "_lanes")
+    __slots__ = ("_ahead", "_awaited", "_chosen", "_lanes")
 
     sets_all_aside = True
 
@@ -38,6 +38,8 @@ class LaneQueue(Queue[T]):
         self._lanes = Lanes()
         self._ahead: dict[int, Returned] = {}
         """Records that were read because their turn is near."""
+        self._awaited: set[int] = set()
+        """Records that have their keys because they must be read first."""
         self._chosen: tuple[int, Returned] | None = None
         """What is next and its lane, until something changes."""
         super().__init__(*arguments)
@@ -87,6 +89,21 @@ class LaneQueue(Queue[T]):
     def come_due(self, counters: Sequence[int]) -> None:
         # Only whoever reads them knows their lanes.
         self.fetch(counters)
+
+    def _bring_next(self, key: bytes) -> None:
+        counter = self._unblock(key)
+        if counter not in self.shelf.kept:
+            # Until it is read it is in no lane: no younger one of its key may pass it.
+            self.keys_out[key] = counter
+            self._awaited.add(counter)
+        self.bring_back([counter])
+
+    def _come_out(self, record: Returned) -> None:
+        if record.counter in self._awaited:
+            self._awaited.discard(record.counter)
+            assert record.attributes is not None
+            self.keys_out.pop(record.attributes.ordering_key, None)
+        super()._come_out(record)
 
     # Out of them.
 

@@ -340,10 +340,13 @@ class Places:
     def attach(self, first: int, count: int, attributes: Attributes) -> int:
         """Give records of the tail attributes; returns how many bytes that is in a frame."""
         size = attributes.size * count
+        self.tail_bytes += size
+        if count == 1:
+            self.tail_attributes[first] = self.attributes[first] = attributes
+            return size
         attached = dict.fromkeys(range(first, first + count), attributes)
         self.tail_attributes.update(attached)
         self.attributes.update(attached)
-        self.tail_bytes += size
         return size
 
     # Joints.

@@ -434,7 +434,8 @@ class Putting(Waiting[T]):
         if level == MEMORY:
             if self._takers and not self.strong_upto:
                 wake_one(self._takers)
-            elif self.fast:
+            elif self.fast and attributes is None:
+                # Whoever gives attributes comes here with the next one as well.
                 self._open_puts()
         return first, moment
 

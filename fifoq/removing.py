@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from fifoq.fetching import fetched
+from fifoq.fetching import FETCH_BYTES_MAX, fetched
 from fifoq.jobs import Call, Waiter, consecutive
 from fifoq.options import MEMORY
 from fifoq.runs import Removals, Returned, removal_of
@@ -101,12 +101,15 @@ class Removing(Waiting[T]):
         """Remove what waits for its time or its key: nobody gets it on the way."""
         total = 0
         for start in range(0, len(counters), DUE_MAX):
-            self._committer.require_usable()
-            pull = _Pull(self, counters[start : start + DUE_MAX], self._new_future())
-            gone: Removals = await self._committer.run_call(pull)  # type: ignore[assignment]
-            if gone:
-                total += len(gone)
-                await self._commit_removed(max(last for _, last, _ in gone))
+            rest: Sequence[int] = counters[start : start + DUE_MAX]
+            while rest:
+                self._committer.require_usable()
+                pull = _Pull(self, rest, self._new_future())
+                gone: Removals = await self._committer.run_call(pull)  # type: ignore[assignment]
+                rest = pull.rest
+                if gone:
+                    total += len(gone)
+                    await self._commit_removed(max(last for _, last, _ in gone))
         return total
 
     def pulled(self, records: Sequence[Returned], now: int) -> Removals:
@@ -161,7 +164,10 @@ class Removing(Waiting[T]):
 
 
 class _Pull(Call):
-    """Reads some records of a queue that wait, and takes them from where they do."""
+    """Reads some records of a queue that wait, and takes them from where they do.
+
+    As many of those on disk as there is room for; the others are its `rest` afterwards.
+    """
 
     def __init__(
         self, queue: Removing[Any], counters: Sequence[int], future: asyncio.Future[object]
@@ -169,9 +175,13 @@ class _Pull(Call):
         super().__init__(self._read, future)
         self._queue, self._counters = queue, counters
         self._missing = [counter for counter in counters if counter not in queue.shelf.kept]
+        self.rest: Sequence[int] = []
 
     def _read(self, log: Log) -> list[Returned]:
-        return fetched(log, self._queue.name, self._missing).records if self._missing else []
+        if not self._missing:
+            return []
+        records, self.rest = fetched(log, self._queue.name, self._missing, FETCH_BYTES_MAX)
+        return records
 
     def settle(self, committer: Committer, outcome: object, error: BaseException | None) -> None:
         if isinstance(outcome, list) and not self.future.done():

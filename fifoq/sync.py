@@ -29,7 +29,7 @@ from fifoq import queue as _queue
 from fifoq import store as _store
 from fifoq import topic as _topic
 from fifoq import transaction as _transaction
-from fifoq.attributes import PutKeywords, RecordKeywords
+from fifoq.attributes import PutKeywords, RecordKeywords, check_timeout
 from fifoq.browse import Record
 from fifoq.compacting import Compacted
 from fifoq.cursor import Start
@@ -263,6 +263,9 @@ class Queue(Generic[T]):
         after an interrupt.
         """
 
+        if timeout is not None:
+            check_timeout(timeout, "Nothing was taken.")
+
         async def take() -> list[Returned]:
             async with asyncio.timeout(timeout):
                 return await self._queue.take_records(1)
@@ -317,7 +320,8 @@ class Queue(Generic[T]):
 
     def ack_many(self, deliveries: Iterable[Delivery[T]]) -> int:
         """Ack deliveries of this queue in one commit; returns how many were not acked before."""
-        leased = [delivery._delivery for delivery in deliveries]
+        # What is none of ours is for the queue to refuse.
+        leased: list[Any] = [getattr(each, "_delivery", each) for each in deliveries]
         return self._thread.run(lambda: self._queue.ack_many(leased))
 
     def remove_upto(self, counter: int) -> int:

@@ -69,6 +69,12 @@ class Waiting(Member[T]):
                 self.configuration = self.codec.configuration(self.options)
             if not (attributes.deliver_at or self.sets_all_aside):
                 return
+        if len(payloads) == 1:
+            self.aside[first] = shown
+            self.attributes.pop(first, None)
+            if shown:
+                self.shelve([Returned(first, moment, payloads[0], attributes)])
+            return
         end = first + len(payloads)
         self.aside.update(dict.fromkeys(range(first, end), shown))
         self.forget_attributes(first, end)
@@ -96,17 +102,24 @@ class Waiting(Member[T]):
             self._mind(of)
 
     def shelve(self, records: Sequence[Returned]) -> None:
+        if len(records) == 1:
+            (record,) = records
+            assert record.attributes is not None
+            self.wait_on_shelf(records, max(0, record.attributes.deliver_at - time.time_ns()))
+            return
         # Those of one put have the same attributes, not only equal ones.
         for attributes, same in groupby(records, _attributes_of):
             assert attributes is not None
             self.wait_on_shelf(list(same), max(0, attributes.deliver_at - time.time_ns()))
 
-    def wait_on_shelf(self, records: list[Returned], delay: int) -> None:
+    def wait_on_shelf(self, records: Sequence[Returned], delay: int) -> None:
         """Keep records, which count as being in the queue, back for so many nanoseconds."""
         shelf = self.shelf
-        shelf.add(round(self._committer.loop.time() * _NS) + delay, records)
+        due = round(self._committer.loop.time() * _NS) + delay
+        shelf.add(due, records)
         shelf.trim()
-        self._watch_shelf()
+        if self._shelf_timer is None or due / _NS < self._shelf_timer_at:
+            self._watch_shelf()
 
     def hold_back(self, record: Returned, delay: int) -> None:
         """The same after a nack; in a strict queue nobody passes it meanwhile."""
@@ -381,12 +394,17 @@ class Waiting(Member[T]):
         # It need not be there: a take hands nothing out, and is followed all the same.
         self.keys_out.pop(key, None)
         if key in self.blocked:
-            self.bring_back([self._unblock(key)])
+            self._bring_next(key)
+
+    def _bring_next(self, key: bytes) -> None:
+        """The oldest record that waits for a key is at its place."""
+        self.bring_back([self._unblock(key)])
 
     def _will_be_heard_of(self, counter: int) -> bool:
-        """Whether a record that has its key is in somebody's hands, or waits for its time."""
+        """Whether a record that has its key is in somebody's hands, waits, or is being read."""
         leasing = self.leasing
-        return leasing.holds(counter) or counter in leasing.noting or counter in self.shelf
+        away = leasing.holds(counter) or counter in leasing.noting
+        return away or counter in self.fetching or counter in self.shelf
 
     def _free(self, key: bytes) -> None:
         """The record that has the key is in the queue: whichever of the key is first goes first."""

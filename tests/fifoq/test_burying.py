@@ -346,6 +346,42 @@ async def test_while_the_disk_is_full_one_move_is_tried_for_all(
         assert found == [b"%02d" % number for number in range(count)]
 
 
+async def test_a_disk_with_little_space_is_not_asked_for_all_moves_again(
+    disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that went was followed by all others, each refused again, four times a second."""
+    count = 20
+    async with disk.open_store() as store:
+        orders = await store.queue("orders", max_retries=0)
+        await orders.put_many([b"%02d" % number * 10_000 for number in range(count)])
+        deliveries = await orders.lease_many(count)
+        disk.fill()
+        for delivery in deliveries:
+            delivery.nack(delay=0)
+        await asyncio.sleep(1.1)
+        submitted: list[Joint] = []
+        submit, loop = orders._committer.joints.submit, asyncio.get_running_loop()
+
+        def noted(joint: Joint) -> None:
+            submitted.append(joint)
+            assert joint.undone is not None
+            if len(submitted) == 1:
+                submit(joint)
+            else:
+                loop.call_soon(joint.undone, DiskFull("there was space for one"))
+
+        monkeypatch.setattr(orders._committer.joints, "submit", noted)
+        disk.empty()
+        await asyncio.sleep(1.1 * burying.RETRY_SECONDS)
+        assert orders.stats().dead_lettered == 1
+        assert len(submitted) == 3
+        monkeypatch.undo()
+        await asyncio.sleep(1)
+        assert (len(orders), orders.stats().dead_lettered) == (0, count)
+        found = [payload[:2] for payload, _ in await letters_of(store)]
+        assert found == [b"%02d" % number for number in range(count)]
+
+
 async def test_whoever_leaves_a_reject_leaves_it_moved_or_leased() -> None:
     outcomes = set()
     for steps in range(12):

@@ -9,7 +9,7 @@ from collections import defaultdict
 import pytest
 
 from actors.testing import settle
-from fifoq import Queue, waiting
+from fifoq import Queue, shelf, waiting
 from tests.fifoq.support import Bench, SmallDisk, cancelled, drained, fake_time, started
 
 pytestmark = pytest.mark.anyio
@@ -359,3 +359,23 @@ async def test_a_full_disk_that_puts_a_burial_off_keeps_its_key_back() -> None:
         disk.empty()
         assert await follower == b"a2"
         assert q.stats().dead_lettered == 1
+
+
+async def test_in_lanes_a_record_that_must_be_read_is_not_passed_by_a_younger_one_of_its_key(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it was read, it was in no lane, and nobody had its key."""
+    monkeypatch.setattr(shelf, "KEPT_BYTES_MAX", 300)
+    async with bench.open(durability="memory", priorities=True) as q:
+        await q.put_many([b"%d" % n * 200 for n in range(3)], ordering_key="k")
+        first = await q.lease()
+        assert await q.peek() is None
+        await q.flush()
+        await q.put(b"young", ordering_key="k")
+        await first.ack()
+        second = await q.lease()
+        assert second.item == b"1" * 200
+        waiting = await started(_item_of(q))
+        assert not waiting.done()
+        await second.ack()
+        assert await waiting == b"2" * 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from random import Random
 
@@ -12,6 +13,7 @@ import fifoq.line
 import fifoq.removing
 from actors.testing import settle
 from fifoq import CorruptionError, Queue, QueueClosed, StaleLease, shelf
+from fifoq.runs import Removals, Returned
 from fifoq.testing.simfiles import SimFiles
 from store.blocks import RecordBlock
 from tests.fifoq.support import Bench, cancelled, drained, fake_time, started
@@ -475,3 +477,26 @@ async def test_what_waits_for_a_younger_one_of_its_key_goes(bench: Bench, durabi
         await delivery.ack()
         assert len(q) == 0
         await cancelled(leasing)
+
+
+async def test_large_records_that_wait_are_read_a_few_at_a_time(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of a thousand were in memory at once, however large they were."""
+    monkeypatch.setattr(shelf, "KEPT_BYTES_MAX", 0)
+    monkeypatch.setattr(fifoq.removing, "FETCH_BYTES_MAX", 2500)
+    async with bench.open() as q:
+        await q.put_many([bytes(1000)] * 9, delay=100)
+        await q.put(b"stays", delay=100)
+    async with bench.open() as q:
+        read: list[int] = []
+        pulled = q.pulled
+
+        def noted(records: Sequence[Returned], now: int) -> Removals:
+            read.append(len(records))
+            return pulled(records, now)
+
+        monkeypatch.setattr(Queue, "pulled", lambda _, *given: noted(*given))
+        assert await q.remove_upto(9) == 9
+        assert (sum(read), max(read)) == (9, 2)
+        assert (len(q), q.stats().delayed) == (1, 1)

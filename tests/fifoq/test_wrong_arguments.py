@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import fifoq.sync
 from tests.fifoq.support import Bench, drained
 
 pytestmark = pytest.mark.anyio
@@ -86,3 +88,27 @@ async def test_text_that_no_file_holds_is_refused(bench: Bench, name: str) -> No
             f"{name} has a lone surrogate, which no file holds. Nothing was stored."
         )
         assert len(q) == 0
+
+
+async def test_a_wrong_timeout_of_a_cursor_takes_nothing(bench: Bench) -> None:
+    async with bench.open() as q:
+        cursor = await q.cursor("reader")
+        await q.put(b"a")
+        for value in ("1", True, b"1"):
+            with pytest.raises(TypeError, match=f"timeout={value!r} {NO_SECONDS} taken"):
+                await cursor.take(timeout=wrong(value))
+            with pytest.raises(TypeError, match=f"timeout={value!r} {NO_SECONDS} leased"):
+                await cursor.lease(timeout=wrong(value))
+        assert await cursor.take(timeout=1) == b"a"
+
+
+async def test_the_blocking_face_names_what_is_wrong_as_well(tmp_path: Path) -> None:
+    with fifoq.sync.open(tmp_path / "store") as q:
+        q.put(b"a")
+        with pytest.raises(TypeError, match=f"timeout='x' {NO_SECONDS} taken"):
+            q.take(timeout=wrong("x"))
+        with pytest.raises(TypeError, match="deliveries has 1, which is not a Delivery"):
+            q.ack_many([wrong(1)])
+        with pytest.raises(TypeError, match=f"timeout='x' {NO_SECONDS} taken"):
+            q.cursor("reader").take(timeout=wrong("x"))
+        assert q.take() == b"a"

@@ -118,7 +118,7 @@ WAITING_MUTANTS: Final = (
     _mutant(
         "a key that came back wakes nobody",
         "waiting",
-        "        if key in self.blocked:\n            self.bring_back([self._unblock(key)])\n",
+        "        if key in self.blocked:\n            self._bring_next(key)\n",
         "",
         KEYS,
     ),
@@ -185,6 +185,13 @@ WAITING_MUTANTS: Final = (
         "                    self._block(key, self.pass_head())\n",
         "                    self._block(key, self.claim_head())\n",
         f"{LANES}::test_records_that_nobody_gets_cost_their_lane_no_turn",
+    ),
+    _mutant(
+        "in lanes a key is free while its next record is read",
+        "lane_queue",
+        "            self.keys_out[key] = counter\n",
+        "            pass\n",
+        f"{KEYS}::test_in_lanes_a_record_that_must_be_read_is_not_passed_by_a_younger_one_of_its_key",
     ),
     _mutant(
         "lanes are not looked for at opening",

@@ -66,18 +66,29 @@ class FullLife(Life):
         name = await self._written()
         model, cursor = self.model.queues[name], self.cursors[name]
         model.cursor_done, model.handed = model.cursor_done + model.handed, 0
-        rest = model.history[model.cursor_done :]
         count = self.random.randint(1, 5)
         task = await started(cursor.take_many(count))
-        if not rest:
-            assert not task.done()
+        if not task.done():
+            assert not self._following(name, None)
+            model.handed = 0
             task.cancel()
             await settle()
             return
         found = task.result()
-        assert found == [payload for _, payload in rest[: len(found)]]
         assert 1 <= len(found) <= count
-        model.handed = len(found)
+        for payload in found:
+            following = self._following(name, payload)
+            assert following[:1] == [payload]
+            model.handed += 1
+
+    def _following(self, name: str, found: bytes | None) -> list[bytes]:
+        """What the cursor comes to, if that was found: it passes by what nobody kept for it."""
+        model = self.model.queues[name]
+        rest = model.history[model.cursor_done + model.handed :]
+        while rest and rest[0][1] != found and rest[0][0] in model.perhaps_gone:
+            model.handed += 1
+            del rest[0]
+        return [payload for _, payload in rest]
 
     async def commit_cursor(self) -> None:
         name = self.random.choice(NAMES)
@@ -92,16 +103,23 @@ class FullLife(Life):
         await self.commit_cursor()
         name = await self._written()
         model, cursor = self.model.queues[name], self.cursors[name]
-        if model.handed or model.cursor_done == len(model.history):
+        if model.handed:
             return
-        counter, payload = model.history[model.cursor_done]
-        delivery = await cursor.lease()
-        assert (delivery.item, delivery.key.counter) == (payload, counter)
+        task = await started(_wait_for(cursor.lease()))
+        if not task.done():
+            assert not self._following(name, None)
+            model.handed = 0
+            task.cancel()
+            await settle()
+            return
+        delivery = task.result()
+        assert self._following(name, delivery.item)[:1] == [delivery.item]
+        passed, model.handed = model.handed, 0
         if self.random.random() < 0.3:
             delivery.nack(delay=0)
             return
         assert await delivery.ack()
-        model.cursor_done += 1
+        model.cursor_done += passed + 1
         model.cursor_kept = model.cursor_done
         self.model.changed(self.level)
 
@@ -117,6 +135,8 @@ class FullLife(Life):
         except RangeGone:
             assert place < model.cursor_kept, "what a cursor has not passed is kept for it"
             return
+        passed = model.history[place : model.cursor_kept]
+        model.perhaps_gone |= {counter for counter, _ in passed}
         model.cursor_done = model.cursor_kept = place
         model.handed = 0
         self.model.changed(self.level)

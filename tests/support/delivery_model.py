@@ -108,6 +108,8 @@ class QueueModel:
     cursor_done: int = 0
     handed: int = 0
     """Taken by the cursor, and done once somebody takes again or commits."""
+    perhaps_gone: set[int] = field(default_factory=set)
+    """Counters that the cursor had passed before it was moved back: nobody kept them for it."""
 
     # Counts.
 
