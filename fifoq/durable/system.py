@@ -189,6 +189,10 @@ class ActorSystem(actors.ActorSystem):
         """Forget the answer to an ask, durable on return; False if there is none."""
         return await self._open_office().asks.forget(id)
 
+    async def flush(self) -> None:
+        """Wait until the steps of all messages that were handled so far are committed."""
+        await self._open_office().post.steps.flush()
+
     async def dead_letters(self) -> DeadMessages:
         """Messages that no actor could handle, to look at, replay or purge; see `reproduce`."""
         self._open_office()

@@ -99,10 +99,11 @@ async def test_no_effect_is_seen_before_the_step_is_committed(town: Town) -> Non
         await town.step()
         await town.step()
         # All three are handled now, and nobody knows.
-        assert alice.stats().handled == 3
-        assert (bob.stats().handled, heard, asking.done()) == (0, [], False)
+        handled = alice.stats().handled
+        seen = bob.stats().handled, list(heard), asking.done()
         twin = town.after_crash()
         town.runner.let_go()
+        assert (handled, seen) == (3, (0, [], False))
         assert await asking == -7
         await settle()
         assert (bob.stats().handled, heard) == (1, [4])

@@ -66,6 +66,9 @@ ROWS = {
     "staging-put": ["staging buffer: put, memory", "  put_many of 100, sync"],
     "actor-tell": ["actor tell → handled, in memory", "  of pykka"],
     "actor-ask": ["actor ask → reply, in memory"],
+    "durable-actors": ["durable actors, sync: tell → handled", "  messages for each sync"],
+    "durable-spawn": ["durable actors spawned"],
+    "durable-idle": ["20 idle durable actors"],
     "disk-bytes": ["disk bytes per payload byte, put_many"],
     "compression": [
         "compression, zlib: bytes on disk",

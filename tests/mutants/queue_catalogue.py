@@ -7,6 +7,7 @@ from typing import Final
 from tests.mutants.catalogue import Mutant
 from tests.mutants.control_catalogue import CONTROL_MUTANTS
 from tests.mutants.cursor_catalogue import CURSOR_MUTANTS
+from tests.mutants.durable_catalogue import DURABLE_MUTANTS
 from tests.mutants.joint_catalogue import JOINT_MUTANTS
 from tests.mutants.spark_catalogue import SPARK_MUTANTS
 from tests.mutants.waiting_catalogue import WAITING_MUTANTS
@@ -384,6 +385,7 @@ QUEUE_MUTANTS: Final = (
     *CONTROL_MUTANTS,
     *CURSOR_MUTANTS,
     *JOINT_MUTANTS,
+    *DURABLE_MUTANTS,
     *SPARK_MUTANTS,
     *WAITING_MUTANTS,
     _mutant(

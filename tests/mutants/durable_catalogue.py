@@ -1,0 +1,179 @@
+"""Mutants of durable actors: what makes a step atomic. See `catalogue`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.catalogue import Mutant
+
+MAILBOX: Final = "tests/durable/test_mailbox.py"
+STEPS: Final = "tests/durable/test_steps.py"
+ASKS: Final = "tests/durable/test_asks.py"
+TIMERS: Final = "tests/durable/test_timers.py"
+DEAD: Final = "tests/durable/test_dead.py"
+CARRIED: Final = "tests/durable/test_carried.py"
+
+
+def _mutant(name: str, module: str, old: str, new: str, *killers: str) -> Mutant:
+    return Mutant(name, f"durable.{module}", old, new, killers, "fifoq")
+
+
+DURABLE_MUTANTS: Final = (
+    _mutant(
+        "a message is acked before its handler returns",
+        "handling",
+        "        tokens = box.office.carried.enter(letter.headers) if letter.headers else None\n",
+        "        tokens = None\n        box.remove(record)\n",
+        STEPS,
+    ),
+    _mutant(
+        "the ack of a message is not a part of its step",
+        "handling",
+        "        step.remove(box.post.queue, record)\n        self._note_state(step)\n",
+        "        box.remove(record)\n        box.post.steps._submit()\n"
+        "        self._note_state(step)\n",
+        STEPS,
+    ),
+    _mutant(
+        "the state of an actor is written in a frame of its own",
+        "handling",
+        "            step.set_state(STATE_PREFIX + self._box.name, states.keep(encoded))\n",
+        "            other = Step()\n"
+        "            other.set_state(STATE_PREFIX + self._box.name, states.keep(encoded))\n"
+        "            self._box.post.steps.add(other)\n"
+        "            self._box.post.steps._submit()\n",
+        STEPS,
+    ),
+    _mutant(
+        "the state of a handler that failed is kept",
+        "handling",
+        "        cell, box = self._cell, self._box\n        self._reload()\n",
+        "        cell, box = self._cell, self._box\n",
+        STEPS,
+    ),
+    _mutant(
+        "a message is told before its step is committed",
+        "context",
+        "                step.put(box.post.queue.name, letter)\n",
+        "                early = type(step)()\n"
+        "                early.put(box.post.queue.name, letter)\n"
+        "                box.post.steps.add(early)\n",
+        STEPS,
+    ),
+    _mutant(
+        "an actor in memory is told before the step is committed",
+        "context",
+        "                step.when_committed(partial(_tell, target.ref, message))\n",
+        "                _tell(target.ref, message)\n",
+        STEPS,
+    ),
+    _mutant(
+        "a reply is given before its step is committed",
+        "handling",
+        "            step.when_committed(partial(resolve, asker, answer))\n",
+        "            resolve(asker, answer)\n",
+        STEPS,
+    ),
+    _mutant(
+        "a message that failed is the last one to be tried again",
+        "box",
+        "        self.loaded.insert(0, delivered)\n",
+        "        self.loaded.append(delivered)\n",
+        STEPS,
+    ),
+    _mutant(
+        "attempts are forgotten by a restart",
+        "handling",
+        "            box.post.note_attempt(record.counter, attempt)\n",
+        "            box.post.queue.leasing._attempts[record.counter] = attempt\n",
+        STEPS,
+    ),
+    _mutant(
+        "what kills the process is begun for ever",
+        "handling",
+        "            if record.counter <= box.old_upto and self._careful:\n",
+        "            if False:\n",
+        STEPS,
+    ),
+    _mutant(
+        "steps that a full disk refused are dropped",
+        "steps",
+        "        self._retry = self._committer.loop.call_later("
+        "RETRY_SECONDS, self._again, joint)\n",
+        "        assert joint.done is not None\n        joint.done()\n",
+        STEPS,
+    ),
+    _mutant(
+        "letters that wait on disk are passed by those that come",
+        "box",
+        "            self.unloaded\n            or self._fetching\n",
+        "            False\n",
+        MAILBOX,
+    ),
+    _mutant(
+        "letters of an actor that ended are nobody's",
+        "post",
+        '            self.absent[box.name] = array("Q", sorted(counters))\n',
+        "            pass\n",
+        MAILBOX,
+    ),
+    _mutant(
+        "the letter in hand is lost when its actor is killed",
+        "box",
+        "            self.post.return_to_absent(self.name, delivered[0].counter)\n",
+        "            pass\n",
+        MAILBOX,
+    ),
+    _mutant(
+        "what nobody waits for is handled all the same",
+        "handling",
+        "            if letter.headers and box.is_abandoned(letter):\n",
+        "            if False:\n",
+        STEPS,
+        ASKS,
+    ),
+    _mutant(
+        "an ask with an id is told again each time",
+        "asks",
+        "            if time_answered is None:\n",
+        "            if True:\n",
+        ASKS,
+    ),
+    _mutant(
+        "the answer to an ask is not in the frame of its step",
+        "asks",
+        "        step.set_state(STATE_PREFIX + id, _encode(answer))\n",
+        "",
+        ASKS,
+    ),
+    _mutant(
+        "a timer that is forgotten rings",
+        "timers",
+        "            joint.remove(self._queue, found, PURGED)\n",
+        "            self._queue.come_back(found)\n",
+        TIMERS,
+    ),
+    _mutant(
+        "a timer is set before its step is committed",
+        "timers",
+        "        step.when_made(partial(self._put_named, step, payload, attributes, named))\n",
+        "        early = Step()\n"
+        "        early.when_made(partial(self._put_named, early, payload, attributes, named))\n"
+        "        self._post.steps.add(early)\n",
+        TIMERS,
+    ),
+    _mutant(
+        "a dead letter does not know the state that it met",
+        "burying",
+        "            headers[STATE] = base64.b64encode(state).decode()\n",
+        "            pass\n",
+        DEAD,
+    ),
+    _mutant(
+        "the context of a message stays behind when it is handled",
+        "handling",
+        "                box.office.carried.leave(tokens)\n",
+        "                pass\n",
+        CARRIED,
+    ),
+)
