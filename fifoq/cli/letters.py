@@ -1,4 +1,4 @@
-"""Verbs for dead letters: dlq list, show, replay, purge."""
+"""Verbs for dead letters: dlq list, show, replay, purge, run."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def add_to(app: typer.Typer) -> None:
     verb(letters, "show", example="fifoq dlq show data/orders 3")(show)
     verb(letters, "replay", example="fifoq dlq replay data/orders 3 4 5")(replay)
     verb(letters, "purge", example="fifoq dlq purge data/orders --all --dry-run")(purge)
+    verb(letters, "run", example="fifoq dlq run data/accounts 3 --actor bank:Account")(run_again)
     app.add_typer(letters, name="dlq")
 
 
@@ -47,7 +48,7 @@ def list_letters(
     """
     from fifoq.cli.output import moment, print_json, print_table
 
-    found = _read(path, queue, start=start, count=count)
+    found = read_letters(path, queue, start=start, count=count)
     if json:
         for letter in found:
             print_json(_told(letter))
@@ -78,7 +79,7 @@ def show(
     """
     from fifoq.cli.output import escaped, print_facts, print_json, shown_data
 
-    found = _read(path, queue, start=counter, count=1)
+    found = read_letters(path, queue, start=counter, count=1)
     if not found or found[0].key.counter != counter:
         raise Ended(
             Status.NOTHING, f"queue {queue!r} has no dead letter {counter}.", kind="NotThere"
@@ -123,6 +124,40 @@ def purge(
     _move(path, "purge", queue, counters, everything, dry_run, json)
 
 
+def run_again(
+    path: StorePath,
+    counter: Annotated[
+        int, typer.Argument(metavar="COUNTER", min=1, help="Its counter among the dead letters.")
+    ],
+    actor: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:CLASS", help="The class of actors to run it with."),
+    ] = None,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Stop in the debugger where it fails.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Run a dead letter of a durable actor again, to see why it died.
+
+    In a new actor of that class, with the state that the message met. What it tells, schedules and
+    replies is printed and goes nowhere; the store is only read. Status 1 if it fails again.
+    """
+    from fifoq.cli import reproducing
+    from fifoq.durable.dead import reproduce
+
+    dead = reproducing.dead_message(path, counter)
+    made = reproducing.actor_class(actor, dead)
+    found = run(lambda: reproduce(dead, made, raises=False))
+    reproducing.print_run(dead, found, json=json)
+    if found.error is not None:
+        if debug:
+            import pdb
+
+            pdb.post_mortem(found.error.__traceback__)
+        raise Ended(Status.FAILED)
+
+
 def _move(
     path: str,
     what: str,
@@ -156,7 +191,7 @@ def _move(
         raise Ended(Status.NOTHING)
 
 
-def _read(path: str, queue: str, *, start: int, count: int) -> list[DeadLetter]:
+def read_letters(path: str, queue: str, *, start: int, count: int) -> list[DeadLetter]:
     """Dead letters as the files have them."""
     from fifoq.cli.access import looking
     from fifoq.dead_letters import letter_of, name_of_letters
