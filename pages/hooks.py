@@ -27,7 +27,7 @@ FROM_ROOT: Final = {
 }
 """Files of the checkout that are pages or files of the site."""
 SECTIONS: Final = (
-    ("Tutorial", "tutorial", ("ten_lines", "events_to_parquet")),
+    ("Tutorial", "tutorial", ("ten_lines", "bank_in_40_lines", "events_to_parquet")),
     ("How to", "how-to", ("replace_asyncio_queue", "choose_durability", "stop_cleanly")),
     ("Reference", "reference", ("queue", "errors", "guarantees", "glossary", "cli")),
     ("Why it is so", "explanation", ("architecture", "queue", "store", "exactly_once")),

@@ -22,6 +22,7 @@ ELSEWHERE = {
 HERE = {
     "asgi_actors",
     "asgi_backpressure",
+    "bank",
     "compress",
     "crash_matrix",
     "deduplicate",
@@ -145,6 +146,32 @@ def test_a_queue_that_compresses_needs_a_part_of_the_disk(tmp_path: Path) -> Non
         "on disk less than a quarter: True",
         """b'{"event":"page_view","user":0,"ms":0}' zlib""",
     ]
+
+
+def test_the_bank_has_40_lines() -> None:
+    source = (ROOT / "examples/bank.py").read_text()
+    bank = source[source.index("class Transfer") : source.index("async def balances_of")]
+    assert len([line for line in bank.splitlines() if line.strip()]) <= 40
+
+
+def test_the_bank_goes_on_after_a_restart_and_no_crash_takes_its_money(tmp_path: Path) -> None:
+    """As its tutorial says; the second run goes on where the first one ended."""
+    for balances in ([70, 110, 120], [40, 120, 140]):
+        assert printed_by("bank", tmp_path) == [
+            f"alice, bob and carol have {balances}",
+            "after a restart they have 300 together",
+        ]
+    said = subprocess.run(
+        command("bank", "--crash"),
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    counts = re.fullmatch(r"(\d+) crash points, (\d+) states, [\d.]+ s\n", said.stdout)
+    assert counts is not None
+    assert 40 <= int(counts[1]) < int(counts[2])
 
 
 def test_a_careless_program_is_caught_and_a_careful_one_holds(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import fifoq
 from fifoq.testing import CrashFailure, Machine, NotRepeatable, Stuck, crash_matrix
+from fifoq.testing.simfiles import SimFiles
 
 ROOT = Path(__file__).parents[3]
 PLUGIN = "fifoq.pytest_plugin"
@@ -114,6 +115,14 @@ def test_what_only_a_power_cut_breaks_is_found_by_power_alone() -> None:
     with pytest.raises(CrashFailure) as again:
         crash_matrix(unsynced, nothing_is_lost, power=True, at=caught.value.at)
     assert again.value.at == caught.value.at
+
+
+def test_a_disk_that_ignores_syncs_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: what holds above holds because of the syncs."""
+    monkeypatch.setattr(SimFiles, "datasync", lambda files, handle: None)
+    assert crash_matrix(orders, nothing_is_lost).points
+    with pytest.raises(CrashFailure, match="power cut before"):
+        crash_matrix(orders, nothing_is_lost, power=True)
 
 
 def test_two_steps_lose_what_one_transaction_does_not() -> None:
