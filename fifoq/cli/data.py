@@ -120,8 +120,8 @@ def import_(
 
     In a queue that is new they keep their keys; else they go behind what is there, with new ones.
     Interrupted, the same command goes on where it was; done, it does nothing more. NDJSON may be
-    written by hand: {"data": "text"} or {"base64": "..."}, with headers if you like. The store must
-    have no owner (status 5).
+    written by hand: {"data": "text"} or {"base64": "..."}, with headers if you like. The owner of a
+    live store is asked to put them, with new keys.
     """
     from fifoq.cli.progress import progress
     from fifoq.tools.importing import import_records
@@ -181,7 +181,8 @@ def migrate(
     """Move what another library queued into a store; the source is only read.
 
     Payloads are the bytes that lie there: a pickle stays one, and is never loaded. Stop whoever
-    uses the source first. Interrupted, the same command goes on where it was.
+    uses the source first. The owner of a live store is asked to put them. Interrupted, the same
+    command goes on where it was.
     """
     from fifoq.cli.progress import progress
     from fifoq.tools.migrate import migrate as move

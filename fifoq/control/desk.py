@@ -20,12 +20,15 @@ from fifoq.control.messages import (
     Count,
     Explain,
     Forget,
+    GetMark,
     GetStats,
     Lease,
     Leased,
     LeasedRecord,
+    MarkOf,
     Moved,
     Placed,
+    Pour,
     Purge,
     Put,
     RemoveUpto,
@@ -39,6 +42,7 @@ from fifoq.cursor import Cursor, Start
 from fifoq.delivery import Delivery
 from fifoq.errors import SchemaMismatch, StaleLease
 from fifoq.explain import Explanation
+from fifoq.marked import mark_of, pour
 from fifoq.queue import Queue
 from fifoq.store import Store
 from fifoq.view import stats_of
@@ -49,7 +53,7 @@ HAND_OUT_SECONDS: Final = 5.0
 
 _SECOND: Final = 1e9
 
-Answer = Stats | Placed | Leased | Count | Moved | Compacted | Explanation
+Answer = MarkOf | Stats | Placed | Leased | Count | Moved | Compacted | Explanation
 
 
 class NotThere(FifoqError):
@@ -95,6 +99,10 @@ class Visit:
                 return await self._store.compact()
             case Explain():
                 return await self._store.explain(request.counter, queue=request.queue)
+            case GetMark():
+                return MarkOf(mark=await mark_of(self._store, request.name))
+            case Pour():
+                return await self._pour(request)
             case _:
                 assert_never(request)
 
@@ -113,6 +121,13 @@ class Visit:
         opened = {name: queue.stats() for name, queue in self._store.opened.items()}
         queues = stats_of(self._store.state)
         return Stats(process=os.getpid(), version=__version__, opened=opened, queues=queues)
+
+    async def _pour(self, request: Pour) -> Count:
+        queue = await self._store.lend(request.queue)
+        await pour(
+            self._store, queue, request.name, request.mark, request.payloads, request.attributes
+        )
+        return Count(count=len(request.payloads))
 
     async def _put(self, request: Put) -> Placed:
         queue = await self._store.lend(request.queue)

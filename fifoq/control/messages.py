@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from fifoq.attributes import Attributes
 from fifoq.options import ITEM_BYTES_MAX
 from fifoq.stats import QueueStats
 from fifoq.view import ReadOnlyStats
@@ -139,8 +140,40 @@ class Explain(_Request, frozen=True, tag="explain"):
     counter: int
 
 
+class GetMark(_Request, frozen=True, tag="mark"):
+    """How far something is that is poured in, by its name. → MarkOf"""
+
+    name: str
+
+
+class Pour(_Request, frozen=True, tag="pour"):
+    """Put records, attributes by index, together with how far their source is by then. → Count
+
+    One synced commit; no limit of the queue holds them up. Without records only the mark is kept.
+    """
+
+    name: str
+    mark: bytes | None
+    """None forgets it."""
+    queue: str
+    payloads: list[bytes]
+    attributes: dict[int, Attributes]
+
+
 Request = (
-    GetStats | Put | Lease | Ack | Replay | Purge | Seek | Forget | RemoveUpto | Compact | Explain
+    GetStats
+    | Put
+    | Lease
+    | Ack
+    | Replay
+    | Purge
+    | Seek
+    | Forget
+    | RemoveUpto
+    | Compact
+    | Explain
+    | GetMark
+    | Pour
 )
 
 
@@ -182,6 +215,12 @@ class Count(msgspec.Struct, frozen=True, kw_only=True):
     """How many."""
 
     count: int
+
+
+class MarkOf(msgspec.Struct, frozen=True, kw_only=True):
+    """What was kept last; None if nothing ever was."""
+
+    mark: bytes | None
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):

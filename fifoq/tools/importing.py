@@ -1,7 +1,7 @@
 """Import: what an export wrote, or what people wrote in its formats, into a store.
 
-It owns the store meanwhile. Begun again after an interruption it goes on where it was, and what
-was imported whole is not imported twice.
+It owns the store meanwhile, or asks whoever does. Begun again after an interruption it goes on
+where it was, and what was imported whole is not imported twice.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from fifoq.store import DEFAULT_QUEUE, open_store
-from fifoq.tools.pouring import Pouring, commits_of, skipped
+from fifoq.store import DEFAULT_QUEUE
+from fifoq.tools.pouring import commits_of, pouring_into, skipped
 from fifoq.tools.sinks import Format
 from fifoq.tools.sources import Pipe, open_source
 from fifoq.tools.threads import on_thread
@@ -50,9 +50,10 @@ async def import_records(
 
     Records go to the queues that they are from, or all to `queue`. Those of a queue that is new
     here keep their counters and put times, unless `keep_keys` is false; others get new ones behind
-    what is there. `name` says what the source is called, if it does not say so itself. With `again`
-    a source that was imported before is imported once more. AlreadyOpen, FormatError: what was put
-    before the error stays, and the next run goes on behind it.
+    what is there, and so do all of them in a store that has an owner, which is asked to put them.
+    `name` says what the source is called, if it does not say so itself. With `again` a source that
+    was imported before is imported once more. AlreadyOpen, FormatError: what was put before the
+    error stays, and the next run goes on behind it.
     """
     with ExitStack() as stack:
         given = source if isinstance(source, str | os.PathLike) else Pipe(source)
@@ -60,8 +61,7 @@ async def import_records(
         found = await on_thread(open_source, given, format, name, partial, stack, stop=stop)
         queues = found.queues(queue)
         keeps = keep_keys and found.header is not None and (queue is None or len(queues) == 1)
-        async with open_store(path) as store:
-            pouring = Pouring(store, found.name)
+        async with pouring_into(path, found.name) as pouring:
             mark = await pouring.begin(queues, keep_keys=keeps, again=again)
             if not mark.done:
                 rows = await on_thread(skipped, found.rows(queue), mark.records, stop=stop)

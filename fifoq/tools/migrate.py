@@ -8,7 +8,7 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from fifoq.store import DEFAULT_QUEUE, open_store
+from fifoq.store import DEFAULT_QUEUE
 from fifoq.tools.peers import (
     Peer,
     Table,
@@ -20,7 +20,7 @@ from fifoq.tools.peers import (
     open_table,
     tables_of,
 )
-from fifoq.tools.pouring import Pouring, commits_of, skipped
+from fifoq.tools.pouring import commits_of, pouring_into, skipped
 from fifoq.tools.rows import Row
 from fifoq.tools.threads import on_thread
 from store import AccessError, FormatError
@@ -109,8 +109,7 @@ async def migrate(
     """
     check_name(queue)
     expected = await on_thread(peer.count)
-    async with open_store(path) as store:
-        pouring = Pouring(store, identity(peer))
+    async with pouring_into(path, identity(peer)) as pouring:
         mark = await pouring.begin([], keep_keys=False, again=again)
         if not mark.done:
             rows = _rows(peer, queue)

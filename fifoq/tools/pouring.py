@@ -7,16 +7,24 @@ behind them. Import and migrate both do it this way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Final, TypeVar, cast
 
 import msgspec
 
-from fifoq.codec import kept_with_aside, read_kept
-from fifoq.store import Store
+from fifoq.attributes import NONE, Attributes
+from fifoq.codec import encode_own_headers, kept_with_aside, read_kept
+from fifoq.control.client import Client, connect
+from fifoq.control.messages import Count, GetMark, MarkOf, Pour
+from fifoq.marked import PREFIX, keep_mark
+from fifoq.store import DEFAULT_QUEUE, Store, open_store
 from fifoq.tools.rows import QueueHeader, Row, columns_of
-from store import Draft, FifoqError, FormatError, Log
+from store import AlreadyOpen, Draft, FifoqError, FormatError, Log
 from store.genesis import check_name
 from store.state import QueueState
 
@@ -25,9 +33,14 @@ R = TypeVar("R")
 COMMIT_RECORDS: Final = 8192
 COMMIT_BYTES: Final = 4 << 20
 """What one commit holds, about."""
+BUSY_SECONDS: Final = 5.0
+PAUSE_SECONDS: Final = 0.05
+"""How long a store is waited for that somebody owns who cannot be asked (yet), and how often."""
+PAGE_BYTES: Final = 256 << 10
+PAGE_RECORDS: Final = 1000
+"""What the owner of a live store is asked to commit at once, about."""
 ROW_BYTES: Final = 64
 """What a row weighs beside its payload, for that."""
-_PREFIX: Final = "import/"
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,15 +53,17 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueIsOpen(FifoqError):
-    """The queue was opened beside the import, which needs it for itself."""
+    """Somebody has the queue open, and this import needs it for itself. Nothing was stored."""
 
 
 class Pouring:
     """Puts rows into a store that this process owns."""
 
     def __init__(self, store: Store, name: str) -> None:
+        self._store = store
         self._committer = store._committer
-        self._state = _PREFIX + name
+        self._name = name
+        self._state = PREFIX + name
         self.mark = Mark()
 
     async def begin(self, queues: Sequence[QueueHeader], *, keep_keys: bool, again: bool) -> Mark:
@@ -81,14 +96,7 @@ class Pouring:
     async def end(self, *, forget: bool = False) -> None:
         """Note that all of it is there: it is not poured in again. Or forget that it ever was."""
         self.mark = msgspec.structs.replace(self.mark, done=True)
-
-        def commit(log: Log) -> None:
-            draft = log.draft()
-            value = None if forget else msgspec.json.encode(self.mark)
-            draft.set_states([(self._state, value)])
-            log.commit(draft)
-
-        await self._call(commit)
+        await keep_mark(self._store, self._name, None if forget else msgspec.json.encode(self.mark))
 
     async def _call(self, function: Callable[[Log], R]) -> R:
         return cast(R, await self._committer.call(function))
@@ -143,6 +151,110 @@ class Pouring:
             attempts = [rows[index].attempt for index in handed_out]
             # A lease that is over: the record is there, and its next attempt counts on.
             draft.lease(queue, counters, attempts, deadline=draft.now)
+
+
+class LivePouring:
+    """The same into a store that another process owns, which is asked for each commit.
+
+    Keys are new: the owner gives them out. Attempts and ids of puts stay behind.
+    """
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = client
+        self._name = name
+        self.mark = Mark()
+
+    async def begin(self, queues: Sequence[QueueHeader], *, keep_keys: bool, again: bool) -> Mark:
+        found = await self._client.ask(GetMark(name=self._name), MarkOf)
+        if found.mark is not None and not again:
+            self.mark = msgspec.json.decode(found.mark, type=Mark)
+            if self.mark.keep_keys and not self.mark.done:
+                raise QueueIsOpen(
+                    "it was begun while nobody owned the store, with the keys that its records "
+                    "have. Nothing was stored. Stop the owner, and go on with it then."
+                )
+        return self.mark
+
+    async def put(self, rows: Sequence[Row]) -> None:
+        """Put rows, in order; each commit of them is durable before the next one."""
+        for page in _pages(rows):
+            mark = msgspec.structs.replace(self.mark, records=self.mark.records + len(page))
+            attributes = {
+                index: of for index, row in enumerate(page) if (of := _attributes(row)) != NONE
+            }
+            await self._ask(mark, page[0].queue, [row.data for row in page], attributes)
+
+    async def end(self, *, forget: bool = False) -> None:
+        """Note that all of it is there: it is not poured in again."""
+        mark = msgspec.structs.replace(self.mark, done=True)
+        await self._ask(mark, DEFAULT_QUEUE, [], {}, forget=forget)
+
+    async def _ask(
+        self,
+        mark: Mark,
+        queue: str,
+        payloads: list[bytes],
+        attributes: dict[int, Attributes],
+        *,
+        forget: bool = False,
+    ) -> None:
+        request = Pour(
+            name=self._name,
+            mark=None if forget else msgspec.json.encode(mark),
+            queue=queue,
+            payloads=payloads,
+            attributes=attributes,
+        )
+        await self._client.ask(request, Count)
+        self.mark = mark
+
+
+@asynccontextmanager
+async def pouring_into(
+    path: str | os.PathLike[str], name: str
+) -> AsyncIterator[Pouring | LivePouring]:
+    """Whoever puts rows into the store at `path`, made if need be: this process, or its owner."""
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            store = await open_store(path)
+        except AlreadyOpen:
+            client = await connect(os.fspath(path))
+            # Its owner has just begun, or is about to end, or does not listen at all.
+            if client is None and time.monotonic() > until:
+                raise
+        else:
+            async with store:
+                yield Pouring(store, name)
+            return
+        if client is not None:
+            async with client:
+                yield LivePouring(client, name)
+            return
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+def _attributes(row: Row) -> Attributes:
+    return Attributes(
+        encode_own_headers(row.headers) if row.headers else b"",
+        row.deliver_at,
+        row.expires_at,
+        row.priority,
+        row.ordering_key.encode(),
+    )
+
+
+def _pages(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Rows of one queue, as many as fit into a message."""
+    start = size = 0
+    for index, row in enumerate(rows):
+        large = size >= PAGE_BYTES or index - start >= PAGE_RECORDS
+        if index > start and (large or row.queue != rows[start].queue):
+            yield rows[start:index]
+            start, size = index, 0
+        size += len(row.data) + ROW_BYTES + sum(len(k) + len(v) for k, v in row.headers.items())
+    if rows:
+        yield rows[start:]
 
 
 def commits_of(rows: Iterable[Row]) -> Iterator[list[Row]]:

@@ -20,7 +20,7 @@ from fifoq.tools.rows import Row
 from fifoq.tools.sinks import FORMATS, Format
 from fifoq.tools.sources import Incomplete
 from fifoq.tools.streams import encode, msgpack_end, split
-from store import AlreadyOpen, FormatError
+from store import AlreadyOpen, FormatError, Reader, open_log
 from tests.tools.support import build, make, rows_in, scratch, stores
 
 EACH_FORMAT = pytest.mark.parametrize("format", FORMATS)
@@ -160,8 +160,6 @@ def test_a_live_store_is_exported_and_only_read(tmp_path: Path) -> None:
         queue.put(b"three", headers={"a": "b"}, delay=3600)
         with queue.lease():
             told = asyncio.run(export_records(tmp_path / "a", tmp_path / "out.ndjson"))
-        with pytest.raises(AlreadyOpen):
-            asyncio.run(import_records(tmp_path / "out.ndjson", tmp_path / "a"))
     assert told.records == 3
     asyncio.run(import_records(tmp_path / "out.ndjson", tmp_path / "b"))
     with fifoq.sync.open(tmp_path / "b") as queue:
@@ -296,3 +294,61 @@ def test_an_export_that_finds_no_queue_says_which_there_are(tmp_path: Path) -> N
     with pytest.raises(fifoq.InvalidName, match="There are: orders"):
         asyncio.run(export_records(tmp_path / "a", tmp_path / "out.ndjson"))
     assert os.listdir(tmp_path) == ["a"]
+
+
+def test_the_owner_of_a_live_store_is_asked_to_put(tmp_path: Path) -> None:
+    rows = [
+        Row(queue="main", counter=1, data=b"\xff", headers={"a": "b"}, ordering_key="k"),
+        Row(queue="main", counter=9, data=b"later", deliver_at=2**62),
+        Row(queue="other", counter=1, data=b"x" * (1 << 20), attempt=3),
+    ]
+    make(tmp_path / "a", rows)
+    asyncio.run(export_records(tmp_path / "a", tmp_path / "out.msgpack", queues=None))
+    with fifoq.sync.open_store(tmp_path / "b") as store:
+        main = store.queue()
+        main.put(b"first")
+        for _ in range(2):
+            told = asyncio.run(import_records(tmp_path / "out.msgpack", tmp_path / "b"))
+            assert (told.records, told.keys_kept) == (3, False)
+        assert told.resumed == 3
+        assert [main.take(), main.take()] == [b"first", b"\xff"]
+        assert main.stats().delayed == 1
+        assert store.queue("other").take() == b"x" * (1 << 20)
+        pipe = io.BytesIO(b'{"data": "by hand"}\n')
+        asyncio.run(import_records(pipe, tmp_path / "b", format="ndjson"))
+        assert main.take() == b"by hand"
+    with Reader(str(tmp_path / "b")) as reader:
+        marks = [name for name, entry in reader.state.states.items() if entry.present]
+        # A pipe that nobody can know again leaves no mark.
+        assert len([name for name in marks if name.startswith("import/")]) == 1
+
+
+def test_an_import_into_a_live_store_goes_on_and_doubles_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_steps: None
+) -> None:
+    monkeypatch.setattr(pouring, "PAGE_RECORDS", 7)
+    make(tmp_path / "a", SOME)
+    asyncio.run(export_records(tmp_path / "a", tmp_path / "out.ndjson"))
+    with fifoq.sync.open(tmp_path / "b") as queue:
+        queue.put(b"first")
+        for stop in (20, 100, 299):
+            with pytest.raises(Interrupted):
+                asyncio.run(
+                    import_records(tmp_path / "out.ndjson", tmp_path / "b", progress=stopping(stop))
+                )
+        told = asyncio.run(import_records(tmp_path / "out.ndjson", tmp_path / "b"))
+        assert told.resumed >= 280
+        assert [queue.take() for _ in range(301)] == [b"first", *(row.data for row in SOME)]
+    # Begun with keys while nobody owned it, it is not gone on with by asking.
+    with pytest.raises(Interrupted):
+        asyncio.run(import_records(tmp_path / "out.ndjson", tmp_path / "c", progress=stopping(20)))
+    with fifoq.sync.open(tmp_path / "c"), pytest.raises(pouring.QueueIsOpen, match="Stop the own"):
+        asyncio.run(import_records(tmp_path / "out.ndjson", tmp_path / "c"))
+
+
+def test_an_owner_that_cannot_be_asked_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pouring, "BUSY_SECONDS", 0.0)
+    with open_log(tmp_path / "b"), pytest.raises(AlreadyOpen):
+        asyncio.run(import_records(io.BytesIO(b"{}"), tmp_path / "b", format="ndjson"))
