@@ -17,6 +17,7 @@ from actors.handling import Handling
 from fifoq.durable.letters import Letter, Messages, write_letter
 from fifoq.durable.options import DurableMailbox
 from fifoq.durable.steps import Step
+from fifoq.errors import QueueFull
 from fifoq.runs import Returned
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ class Box:
         "name",
         "not_before",
         "office",
-        "old_upto",
         "options",
         "post",
         "senders",
@@ -67,8 +67,6 @@ class Box:
         self.loaded: list[Delivered] = []
         self.loaded_bytes = 0
         self.unloaded = self.post.enter(self)
-        self.old_upto = self.unloaded[-1] if self.unloaded else 0
-        """Letters up to here may have been in hand when the last owner of the store died."""
         self.in_hand: Delivered | None = None
         self.incoming = 0
         self.senders: deque[asyncio.Future[None]] | None = None
@@ -115,15 +113,20 @@ class Box:
             self.incoming -= 1
 
     def put_nowait(self, letter: object, *, exempt: bool = False) -> None:
-        """Take the letter now, to be durable soon, or raise `MailboxFull`."""
+        """Take the letter now, behind all that was told before, or raise `MailboxFull`.
+
+        It is durable soon, unless the disk is full or fails: nobody is told of that.
+        """
         payload = self._payload(letter)
         if self.closed:
             raise ActorStopped(self.name)
         if not exempt and len(self) + self.incoming >= self.options.size_max:
             raise MailboxFull(self.name, self.options.size_max)
-        step = Step()
-        step.put(self.post.queue.name, payload)
-        self.post.steps.add(step)
+        try:
+            # Not as a step: those take their places when their frame is made.
+            self.post.queue.submit(payload)
+        except QueueFull as error:
+            raise MailboxFull(self.name, self.options.size_max) from error
 
     def withdraw(self, letter: object) -> None:
         """An asker has left. What nobody waits for is removed instead of being handled."""

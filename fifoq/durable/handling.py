@@ -93,12 +93,12 @@ class Durably:
         context: StepContext[Any] = StepContext(self._cell, self._box, step)
         try:
             await hook(context)
+            self._note_state(step)
         except BaseException:
             self._reload()
             raise
         finally:
             context.end()
-        self._note_state(step)
         if step:
             self._add(step)
 
@@ -139,7 +139,7 @@ class Durably:
             if timed:
                 start, timed = clock(), False
                 cell.timing.delays.add(max(0, time.time_ns() - record.time))
-            if record.counter <= box.old_upto and self._careful:
+            if record.counter <= box.post.old_upto and self._careful:
                 await self._handle_carefully(record, letter)
             else:
                 await self._handle(record, letter)
@@ -181,14 +181,14 @@ class Durably:
         tokens = box.office.carried.enter(letter.headers) if letter.headers else None
         try:
             await self._cell.receive(message, context)
+            step.remove(box.post.queue, record)
+            self._note_state(step)
         except BaseException as error:
             self._fails(record, letter, attempt, error)
         finally:
             context.end()
             if tokens is not None:
                 box.office.carried.leave(tokens)
-        step.remove(box.post.queue, record)
-        self._note_state(step)
         if letter.headers:
             self._answer(step, context, letter)
         self._add(step)
@@ -226,6 +226,8 @@ class Durably:
         states = self._kind.states
         encoded = states.encode(self._actor.state)  # type: ignore[attr-defined]
         if encoded != self._state:
+            # A wrong field must be refused now: nobody could restore the actor later.
+            states.decode(encoded)
             step.set_state(STATE_PREFIX + self._box.name, states.keep(encoded))
             self._state = encoded
 

@@ -52,6 +52,8 @@ class Post:
         self.boxes: dict[str, Box] = {}
         self.absent: dict[str, array[int]] = {}
         """Counters of letters for actors that are not alive, in order."""
+        self.old_upto = queue.next - 1
+        """Letters up to here may have been in hand when the last owner of the store died."""
         self.fail = fail
         self.wake: Callable[[str], object] = _nobody
         """Told when a letter comes for an actor that is not alive."""

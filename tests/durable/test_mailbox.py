@@ -75,8 +75,12 @@ async def test_messages_are_handled_in_the_order_of_telling(town: Town) -> None:
     async with town.system() as system:
         ref = await system.spawn(Note, name="note", durable=True)
         await asyncio.gather(*(ref.tell(number) for number in range(300)))
+        ref.tell_nowait(300)
+        telling = await started(ref.tell(301))
+        ref.tell_exempt(302)
+        await telling
         await settle()
-    assert seen == list(range(300))
+    assert seen == list(range(303))
 
 
 async def test_only_what_the_actor_takes_is_told(town: Town) -> None:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from msgspec import Struct
 
+from actors import Supervision
 from fifoq import Actor, Context, DurableMailbox, SchemaMismatch
 from fifoq.durable.post import STATE_PREFIX
 from tests.durable.support import (
@@ -367,4 +368,54 @@ async def test_what_kills_the_process_each_time_ends_as_a_dead_letter(town: Town
     (letter,) = await letters.list()
     assert (letter.cause, letter.attempts) == ("max-retries", 4)
     assert letter.reason == "the process ended each time while it was handled"
+    await system.stop()
+
+
+class Sloppy(Account):
+    """Writes into its state what does not belong there."""
+
+    wrong: Any = "ten"
+
+    async def receive(self, message: Message, ctx: Context[Message]) -> None:
+        if isinstance(message, Deposit):
+            self.state.balance = self.wrong
+        else:
+            await super().receive(message, ctx)
+
+
+@pytest.mark.parametrize("wrong", ["ten", object()])
+async def test_a_state_that_could_not_be_restored_is_a_failure(town: Town, wrong: Any) -> None:
+    Sloppy.wrong = wrong
+    async with town.system() as system:
+        ref = await system.spawn(Sloppy, name="sloppy", durable=True, mailbox=AT_ONCE)
+        await ref.tell(Deposit(1))
+        assert await balance(ref) == 0
+        assert ref.stats().failed == 4
+    async with town.system() as system:
+        assert await balance(await account(system, "sloppy")) == 0
+
+
+@pytest.mark.parametrize("strategy", ["stop", "escalate", "resume"])
+async def test_whatever_the_supervision_says_the_message_is_not_lost(
+    town: Town, strategy: Any
+) -> None:
+    supervision = Supervision(strategy=strategy)
+    system = await town.system().start()
+    alice = await account(system, mailbox=AT_ONCE, supervision=supervision)
+    await alice.tell(Deposit(7))
+    await alice.tell(Boom(times=2))
+    await asyncio.sleep(1)
+    if strategy == "resume":
+        assert await balance(alice) == -1
+        assert alice.stats().restarts == 0
+        await system.stop()
+        return
+    if strategy == "escalate":
+        with pytest.raises(ValueError, match="boom"):
+            await system.wait_until_stopped()
+        system = await town.system().start()
+    alice = await account(system, mailbox=AT_ONCE)
+    assert await balance(alice) == -1
+    # It failed once before, and once more now.
+    assert alice.stats().failed == 1
     await system.stop()

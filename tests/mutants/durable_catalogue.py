@@ -29,9 +29,9 @@ DURABLE_MUTANTS: Final = (
     _mutant(
         "the ack of a message is not a part of its step",
         "handling",
-        "        step.remove(box.post.queue, record)\n        self._note_state(step)\n",
-        "        box.remove(record)\n        box.post.steps._submit()\n"
-        "        self._note_state(step)\n",
+        "            step.remove(box.post.queue, record)\n            self._note_state(step)\n",
+        "            box.remove(record)\n            box.post.steps._submit()\n"
+        "            self._note_state(step)\n",
         STEPS,
     ),
     _mutant(
@@ -50,6 +50,22 @@ DURABLE_MUTANTS: Final = (
         "        cell, box = self._cell, self._box\n        self._reload()\n",
         "        cell, box = self._cell, self._box\n",
         STEPS,
+    ),
+    _mutant(
+        "a state is written that nobody can read",
+        "handling",
+        "            states.decode(encoded)\n",
+        "",
+        STEPS,
+    ),
+    _mutant(
+        "a message that nobody waits for overtakes those before it",
+        "box",
+        "            self.post.queue.submit(payload)\n",
+        "            step = Step()\n"
+        "            step.put(self.post.queue.name, payload)\n"
+        "            self.post.steps.add(step)\n",
+        MAILBOX,
     ),
     _mutant(
         "a message is told before its step is committed",
@@ -91,7 +107,7 @@ DURABLE_MUTANTS: Final = (
     _mutant(
         "what kills the process is begun for ever",
         "handling",
-        "            if record.counter <= box.old_upto and self._careful:\n",
+        "            if record.counter <= box.post.old_upto and self._careful:\n",
         "            if False:\n",
         STEPS,
     ),
