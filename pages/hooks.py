@@ -26,8 +26,10 @@ FROM_ROOT: Final = {
     "RELIABILITY.json": "reliability.json",
 }
 """Files of the checkout that are pages or files of the site."""
+DEMO: Final = "fifoq/demo/service.py"
+"""The part of the demonstration that is shown as an example."""
 SECTIONS: Final = (
-    ("Tutorial", "tutorial", ("ten_lines", "bank_in_40_lines", "events_to_parquet")),
+    ("Tutorial", "tutorial", ("ten_lines", "tour", "demo", "bank_in_40_lines")),
     ("How to", "how-to", ("replace_asyncio_queue", "choose_durability", "stop_cleanly")),
     ("Reference", "reference", ("queue", "errors", "guarantees", "glossary", "cli")),
     ("Why it is so", "explanation", ("architecture", "queue", "store", "exactly_once")),
@@ -47,7 +49,8 @@ def nav() -> list[dict[str, Any]]:
             pages.append({"Names, from docstrings": [_api_uri(name) for name in api.modules()]})
         found.append({title: pages})
     about = ["comparison.md", "benchmarks.md", "faq.md", "changelog.md"]
-    found.append({"Examples": ["examples/index.md", *(f"examples/{n}.md" for n in examples())]})
+    programs = [*(f"examples/{name}.md" for name in examples()), "examples/demo_service.md"]
+    found.append({"Examples": ["examples/index.md", *programs]})
     found.append({"About": [*about, "contributing.md", "security.md"]})
     return found
 
@@ -66,7 +69,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     from mkdocs.structure.files import File
 
     made = {_api_uri(name): api.page(name) for name in api.modules()}
-    made |= {f"examples/{name}.md": _example(name) for name in examples()}
+    made |= {f"examples/{name}.md": _program(f"examples/{name}.py") for name in examples()}
+    made["examples/demo_service.md"] = _program(DEMO)
     made |= {uri: (ROOT / path).read_text() for path, uri in FROM_ROOT.items()}
     for uri, content in made.items():
         files.append(File.generated(config, uri, content=content))
@@ -99,6 +103,8 @@ def site_uri(path: str) -> str:
         return FROM_ROOT[path]
     if path == "README.md":
         return "index.md"
+    if path == DEMO:
+        return "examples/demo_service.md"
     if match := re.fullmatch(r"examples/(\w+)\.py", path):
         return f"examples/{match[1]}.md"
     return path.removeprefix("docs/")
@@ -112,6 +118,6 @@ def _api_uri(name: str) -> str:
     return f"reference/api/{name.replace('.', '_')}.md"
 
 
-def _example(name: str) -> str:
-    source = (ROOT / f"examples/{name}.py").read_text()
-    return f"# `{name}.py`\n\n`examples/{name}.py`\n\n```python\n{source}```\n"
+def _program(path: str) -> str:
+    source = (ROOT / path).read_text()
+    return f"# `{Path(path).name}`\n\n`{path}`\n\n```python\n{source}```\n"

@@ -16,7 +16,7 @@ import fifoq.sync
 ROOT = Path(__file__).parents[1]
 # These have tests of their own.
 ELSEWHERE = {
-    *("__init__", "actors_in_memory", "demo", "events_to_parquet"),
+    *("__init__", "actors_in_memory", "events_to_parquet"),
     *("spark_cluster", "spark_micro_batches", "spark_pipelines", "spark_replay", "spark_sql"),
 }
 HERE = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 
 from fifoq.bench.command import command, queue_rows
-from fifoq.cli import care, data, letters, looking, moving, records, spark, top
+from fifoq.cli import care, data, demo, letters, looking, moving, records, spark, top
 from fifoq.cli.arguments import Json
 from fifoq.cli.frame import make_app, verb
 
@@ -19,6 +19,7 @@ data.add_to(app)
 care.add_to(app)
 spark.add_to(app)
 verb(app, "bench", example="fifoq bench --rows one-sync --dir .")(command(queue_rows))
+demo.add_to(app)
 
 
 @verb(app, "version", example="fifoq version")
