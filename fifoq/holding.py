@@ -319,12 +319,28 @@ class Consumers:
             by_queue.setdefault(queue.name, []).append(consumer)
             consumer.next = queue.genesis.next_counter
             consumer.lag = sum(counts_from(queue, consumer.counter))
-            consumer.held = held_bytes(log, {queue.name: consumer.counter})
         self._by_queue = by_queue
+        self._weigh()
         holds = self._within_cap()
         for name in self._held | holds.keys():
             log.hold(name, holds.get(name))
         self._held = set(holds)
+
+    def _weigh(self) -> None:
+        """See how many bytes stay because of each consumer.
+
+        Each time that looks at every queue of the store: where all of them together hold nothing,
+        as is usual, nobody is asked one by one.
+        """
+        first = {
+            name: min(consumer.counter for consumer in consumers)
+            for name, consumers in self._by_queue.items()
+        }
+        together = held_bytes(self._log, first)
+        for name, consumers in self._by_queue.items():
+            for consumer in consumers:
+                held = held_bytes(self._log, {name: consumer.counter}) if together else 0
+                consumer.held = held
 
     def _within_cap(self) -> dict[str, int]:
         """From where on each queue is held, after letting go what is over the limit."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 import fifoq
-from fifoq import Retention
+from fifoq import Retention, holding
+from store import Log
+from store.keeping import held_bytes
 from tests.fifoq.support import Bench, cancelled, started
 from tests.fifoq.test_cursor import rest
 from tests.fifoq.test_holding import ITEM, SMALL, kept, quiet
@@ -135,3 +138,24 @@ async def test_one_who_waits_while_the_cursor_is_moved_by_another_goes_on(bench:
         waiting = [await started(cursor.lease()) for _ in range(2)]
         await cursor.seek(counter=1)
         assert {(await member).item for member in waiting} == {b"1", b"2"}
+
+
+async def test_many_cursors_that_hold_nothing_are_not_weighed_one_by_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each new one asked for the bytes of all: a thousand cursors took minutes to make."""
+    asked: list[int] = []
+
+    def counted(log: Log, holds: Mapping[str, int]) -> int:
+        asked.append(len(holds))
+        return held_bytes(log, holds)
+
+    monkeypatch.setattr(holding, "held_bytes", counted)
+    async with bench.open_store() as store:
+        for number in range(20):
+            queue = await store.queue(f"q{number}")
+            await queue.put(b"x")
+            await queue.cursor("reader")
+        assert len(asked) <= 3 * 20
+        (stats,) = queue.stats().consumers
+        assert (stats.held_bytes, stats.lag_records) == (0, 1)
