@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from typing import ClassVar
 
 import pytest
 from msgspec import Struct
@@ -21,6 +22,7 @@ from tests.durable.support import (
     balance,
     wall_follows_loop,
 )
+from tests.fifoq.support import Cuts
 from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
@@ -200,3 +202,42 @@ async def test_a_step_that_ends_while_the_system_drains_tells_through_the_disk(t
         again = await system.spawn(Slow, name="slow", durable=True)
         await asyncio.sleep(2)
         assert (await balance(older), again.stats().handled) == (60, 1)
+
+
+class Branch(Account):
+    """An account that pays to others by their refs, which are those of keys."""
+
+    keyed: ClassVar[Keyed[Message]]
+
+    async def receive(self, message: Message, ctx: Context[Message]) -> None:
+        if isinstance(message, Transfer):
+            self.state.balance -= message.amount
+            ctx.tell(self.keyed.ref(message.to), Deposit(message.amount))
+        else:
+            await super().receive(message, ctx)
+
+
+async def branches(system: ActorSystem) -> Keyed[Message]:
+    Branch.keyed = await system.keyed(lambda _: Branch(), name="b", durable=True, active_max=2)
+    return Branch.keyed
+
+
+async def test_what_keyed_actors_tell_each_other_survives_a_cut_at_any_moment(town: Town) -> None:
+    """A message that went to a key in memory, after the step, would be lost by some of the cuts."""
+    names = ("x", "y", "z")
+    async with town.system() as system:
+        keyed = await branches(system)
+        for name in names:
+            await keyed.tell(name, Deposit(100))
+    with Cuts(town.files, limit=1, samples=1) as cuts:
+        async with town.system() as system:
+            keyed = await branches(system)
+            for number in range(4):
+                await keyed.tell(names[number % 3], Transfer(names[(number + 1) % 3], 1 + number))
+            await asyncio.sleep(1)
+    for disk in cuts.disks[:: max(1, len(cuts.disks) // 14)]:
+        async with Town(disk).system() as system:
+            keyed = await branches(system)
+            await asyncio.sleep(1)
+            found = [await keyed.ask(name, Balance(), returns=int) for name in names]
+            assert sum(found) == 300
