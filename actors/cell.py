@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from anyio import CancelScope
 
@@ -21,16 +21,16 @@ from actors.current import running
 from actors.deadline import Deadline
 from actors.errors import ActorStopped
 from actors.flag import Flag
-from actors.group import Round
-from actors.handling import Feeding, Handling, InBatches, OneByOne
+from actors.handling import handling_of
 from actors.hooks import run_on_stop
 from actors.life import TABLE, Event, State
 from actors.mailbox import Mailbox, MailboxOptions
 from actors.memory import MemoryMailbox
 from actors.promises import Promises
+from actors.recovery import Recovery
 from actors.ref import STOP_SECONDS, Ref
 from actors.stats import ActorStats, snapshot
-from actors.supervision import Restarts, Supervision
+from actors.supervision import Supervision
 from actors.timers import Timers
 from actors.timing import Timing
 
@@ -50,18 +50,15 @@ class Cell(Generic[M]):
     # Ten thousand of them may be idle at a time.
     __slots__ = (
         "_actor",
-        "_began",
         "_closing_down",
         "_deadline",
         "_factory",
         "_handling",
         "_killed",
-        "_loop",
-        "_restarts",
         "_scope",
-        "_supervision",
         "_timers",
         "batches",
+        "began",
         "cause",
         "children",
         "cut_short",
@@ -70,15 +67,16 @@ class Cell(Generic[M]):
         "handled",
         "interruption",
         "kind",
+        "loop",
         "mailbox",
         "name",
         "on_batch",
         "parent",
         "promises",
         "receive",
+        "recovery",
         "ref",
         "restarts",
-        "round",
         "started",
         "state",
         "task",
@@ -107,13 +105,10 @@ class Cell(Generic[M]):
         self.batches: dict[str, int] = {}
         self.timing = Timing()
         self.task: asyncio.Task[object] | None = None
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self.tree = tree
         self._factory = factory
-        self._supervision = supervision
-        self._restarts = Restarts(supervision, tree.random)
-        # The group restart that this cell is to take part in, until it has started again.
-        self.round: Round | None = None
+        self.recovery = Recovery(self, supervision, tree.random)
         actor = factory()
         self._adopt(actor)
         self.mailbox: Mailbox = (
@@ -122,12 +117,7 @@ class Cell(Generic[M]):
         self.ref: Ref[M] = Ref(self)
         self.told: Context[M] = Context(self, Reply())
         self._timers: Timers | None = None
-        self._handling: Handling
-        if hasattr(self.mailbox, "handling"):
-            # Not `isinstance`: with a protocol that takes longer than all the rest.
-            self._handling = cast("Feeding", self.mailbox).handling(self, actor)
-        else:
-            self._handling = OneByOne(self) if self.on_batch is None else InBatches(self)
+        self._handling = handling_of(self, actor)
         # Set by a child that escalates: between two messages the cell takes it as its own failure.
         self.interruption: Exception | None = None
         self.waiting = False
@@ -137,7 +127,7 @@ class Cell(Generic[M]):
         self.ended = Flag()
         self._scope = CancelScope()
         self.promises = Promises(name)
-        self._deadline = Deadline(self._loop, self.kill)
+        self._deadline = Deadline(self.loop, self.kill)
         self._killed = self._closing_down = False
         self.cause: Exception | None = None
 
@@ -170,7 +160,7 @@ class Cell(Generic[M]):
         failure, self.interruption = failure or self.interruption, None
         if failure is None or self._killed:
             return False
-        return await self._recover(failure)
+        return await self.recovery.recover(failure)
 
     def _adopt(self, actor: Actor[M]) -> None:
         on_batch = getattr(actor, "on_batch", None)
@@ -178,7 +168,7 @@ class Cell(Generic[M]):
             raise TypeError(f"{type(actor).__name__} has neither receive nor on_batch")
         self._actor: Actor[M] | None = actor
         self.kind = type(actor)
-        self._began = False
+        self.began = False
         self.receive: Callable[[Any, Context[M]], Awaitable[None]] = actor.receive
         self.on_batch: Callable[[Any, Context[M]], Awaitable[None]] | None = on_batch
 
@@ -186,77 +176,37 @@ class Cell(Generic[M]):
         if self._actor is None:
             self._adopt(self._factory())
         assert self._actor is not None
-        if not self._began:
+        if not self.began:
             await self._handling.start(self._actor)
-            self._began = True
+            self.began = True
             self._shift(Event.STARTED)
-            self._leave_round()
+            self.recovery.leave_round()
         self.cause = None
         if self.started is not None and not self.started.done():
             self.started.set_result(None)
 
-    async def _recover(self, failure: Exception) -> bool:
-        """Do what the supervision says about a failure; True if life goes on."""
-        self.cause = failure
-        if self.started is not None and not self.started.done():
-            self.started.set_exception(failure)
-            return False
-        self._leave_round()
-        if self.round is not None:
-            self.cause = self.round.error
-            logs.taken_along(self.name, self.round.leader.name)
-            return await self._restart(self.round.error, 0)
-        strategy = self._supervision.strategy_for(failure)
-        logs.failed(self.name, strategy, failure)
-        if strategy == "resume" and self._began:
-            return True
-        if strategy in ("restart", "resume"):
-            delay = self._restarts.next_delay(self._loop.time())
-            if delay is not None:
-                return await self._restart(failure, delay)
-            failure.add_note(f"actor {self.name!r} failed too often to be restarted once more")
-            strategy = self._supervision.exhausted
-        if strategy == "escalate":
-            self._escalate(failure)
-        return False
-
-    async def _restart(self, failure: Exception, delay: float) -> bool:
+    def begin_restart(self, failure: Exception) -> None:
+        """From now on the actor is restarting: nobody keeps what its object has promised."""
         self._shift(Event.FAILED)
         self.restarts += 1
         self.promises.fail(failure)
         self.tree.watches.forget(self)
-        with CancelScope() as self._scope:
-            round_ = self.round or await self.tree.lead(self, self._supervision.scope, failure)
-            await round_.wait_to_stop(self)
-            await self._stop_children(self._loop.time() + CHILD_STOP_SECONDS)
-            await self._run_on_stop()
-            await round_.wait_to_start(self, delay)
-        self._actor = None
-        joining = self.round is not None and not self.round.has_stopped(self)
-        self.interruption = failure if joining else None
-        return True
 
-    def take_along(self, round_: Round) -> None:
-        """Restart with a sibling, as soon as no message is being handled."""
-        self.round = round_
-        self._restarts.note(self._loop.time())
-        self.interrupt(round_.error)
+    def new_scope(self) -> CancelScope:
+        """What a deadline cancels from now on."""
+        self._scope = CancelScope()
+        return self._scope
+
+    async def go_down(self) -> None:
+        """Stop the children, then the object, to which another will follow."""
+        await self._stop_children(self.loop.time() + CHILD_STOP_SECONDS)
+        await self._run_on_stop()
+        self._actor = None
 
     def cancel_handler(self) -> None:
         """Cancel what the cell is doing, but for the hooks of its stop; its life goes on."""
         self.cut_short += not self.waiting
         self._scope.cancel()
-
-    def _leave_round(self) -> None:
-        if self.round is not None and self.round.has_stopped(self):
-            self.round.leave(self)
-            self.round = None
-
-    def _escalate(self, failure: Exception) -> None:
-        if self.parent is None:
-            self.tree.fail(failure)
-        else:
-            self.parent.interrupt(failure)
 
     def interrupt(self, error: Exception) -> None:
         """Fail with a child's error, as soon as no message is being handled."""
@@ -281,7 +231,7 @@ class Cell(Generic[M]):
     def timers(self) -> Timers:
         """What the actor tells later, in memory."""
         if self._timers is None:
-            self._timers = Timers(self._loop)
+            self._timers = Timers(self.loop)
         return self._timers
 
     # Children
@@ -311,7 +261,7 @@ class Cell(Generic[M]):
 
     async def stop(self, timeout: float | None) -> int:
         """See `Ref.stop`."""
-        self.request_stop(None if timeout is None else self._loop.time() + timeout)
+        self.request_stop(None if timeout is None else self.loop.time() + timeout)
         if asyncio.current_task() is self.task:
             return 0
         await self.ended.wait()
@@ -351,7 +301,7 @@ class Cell(Generic[M]):
         self._closing_down = True
         self._refuse()
         self._discard()
-        now = self._loop.time()
+        now = self.loop.time()
         with CancelScope(shield=True):
             await self._stop_children(
                 now if self._killed else self._deadline.time or now + STOP_SECONDS
@@ -359,7 +309,7 @@ class Cell(Generic[M]):
             await self._run_on_stop()
 
     async def _run_on_stop(self) -> None:
-        actor, began, self._began = self._actor, self._began, False
+        actor, began, self.began = self._actor, self.began, False
         if began and actor is not None:
             await run_on_stop(self._handling.stop(actor), self.name)
 
@@ -372,8 +322,7 @@ class Cell(Generic[M]):
         self._discard()
         self.promises.fail(self._stopped())
         self._shift(Event.ENDED)
-        if self.round is not None:
-            self.round.leave(self)
+        self.recovery.end()
         logs.ended(self.name, self.undelivered)
         self.tree.forget(self)
         if self.started is not None and not self.started.done():

@@ -42,7 +42,7 @@ class Round:
         loop = asyncio.get_running_loop()
         for cell in self._members:
             if cell is not self.leader:
-                cell.take_along(self)
+                cell.recovery.take_along(self)
         self._timer = loop.call_later(IN_HAND_SECONDS, self._cut_short)
 
     def _cut_short(self) -> None:
@@ -104,14 +104,14 @@ class Rounds:
             return Round([cell], cell, error)
         while (other := self._latest.get(cell.parent)) is not None and not other.over.is_set():
             await other.over.wait()
-            if cell.round is not None:
-                return cell.round
+            if cell.recovery.round is not None:
+                return cell.recovery.round
         members = siblings()
         first = 0 if scope == "one-for-all" else members.index(cell)
-        cell.round = Round(members[first:], cell, error)
-        self._latest[cell.parent] = cell.round
-        cell.round.gather()
-        return cell.round
+        round_ = cell.recovery.round = Round(members[first:], cell, error)
+        self._latest[cell.parent] = round_
+        round_.gather()
+        return round_
 
     def forget(self, parent: Cell[Any]) -> None:
         """A parent has ended."""

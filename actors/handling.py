@@ -63,6 +63,14 @@ class Feeding(Protocol):
         ...
 
 
+def handling_of(cell: Cell[Any], actor: Actor[Any]) -> Handling:
+    """What feeds the actor of a cell whose mailbox is made."""
+    # Not `isinstance`: with a protocol that takes longer than all the rest of a spawn.
+    if hasattr(cell.mailbox, "handling"):
+        return cast("Feeding", cell.mailbox).handling(cell, actor)
+    return OneByOne(cell) if cell.on_batch is None else InBatches(cell)
+
+
 class _Hooks:
     """Runs the hooks of an actor in memory."""
 
