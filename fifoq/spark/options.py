@@ -24,7 +24,7 @@ T = TypeVar("T")
 DEFAULT_QUEUE: Final = "main"
 PARTITION_BYTES: Final = 128 << 20
 PARTITION_BYTES_MIN: Final = 4 << 20
-"""What a task reads at the most, about, and at the least where there is a core for each of them."""
+"""About what a task reads where there is much, and at the least where there is little."""
 PARTITIONS_MAX: Final = 100_000
 TRIGGER_DELAY_SECONDS: Final = 15 * 60.0
 

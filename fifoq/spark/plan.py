@@ -53,10 +53,12 @@ def plan(access: Access, name: str, first: int, last: int, reading: Reading) -> 
 def default_count(total: int, cores: int) -> int:
     """In how many partitions so many bytes are read where nobody says.
 
-    Each costs some 50 ms of CPU time, so there are few; but a core that has none stands idle. Here
-    nobody knows the executors, so the cores are those of the driver's machine.
+    Each costs some 50 ms of CPU time, so there are few; but a core that has none stands idle, and
+    so they are a multiple of the cores. Those are the cores of the driver's machine, since nobody
+    here knows the executors.
     """
-    return max(1, -(-total // PARTITION_BYTES), min(cores, total // PARTITION_BYTES_MIN))
+    rounds = max(1, round(total / (PARTITION_BYTES * cores)))
+    return max(1, min(cores * rounds, total // PARTITION_BYTES_MIN))
 
 
 def _grouped(pieces: Sequence[Piece], size: int) -> list[list[Piece]]:

@@ -19,10 +19,10 @@ MIB = 1 << 20
     ("mebibytes", "cores", "count"),
     [
         *((0, 8, 1), (3, 8, 1), (8, 8, 2), (31, 8, 7), (100, 8, 8), (100, 2, 2), (100, 1, 1)),
-        *((1000, 8, 8), (1024, 8, 8), (1025, 8, 9), (10_000, 8, 79)),
+        *((500, 2, 4), (520, 2, 4), (700, 2, 6), (1535, 8, 8), (1537, 8, 16), (10_000, 8, 80)),
     ],
 )
-def test_there_are_few_partitions_but_a_core_has_one_if_there_is_enough(
+def test_there_are_few_partitions_and_as_many_for_each_core(
     mebibytes: int, cores: int, count: int
 ) -> None:
     assert (PARTITION_BYTES, PARTITION_BYTES_MIN) == (128 * MIB, 4 * MIB)
