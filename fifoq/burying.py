@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -163,7 +163,7 @@ class Burials:
 
     def __init__(self, queue: Queue[Any]) -> None:
         self._queue = queue
-        self._put_off: list[tuple[int, Joint]] = []
+        self._put_off: list[tuple[int, Joint, Returned]] = []
         """What a full disk refused, by counter; a heap."""
         self._timer: asyncio.TimerHandle | None = None
         self._tried: set[int] = set()
@@ -191,7 +191,7 @@ class Burials:
         joint = burial(self._queue, record, cause, attempts=attempts, reason=reason, error=error)
         self._queue.leasing.leaving.add(record.counter)
         joint.done = lambda: self._moved_by(record)
-        joint.undone = lambda _: self._later(record.counter, joint)
+        joint.undone = lambda _: self._later(joint, record)
         self._queue._committer.joints.submit(joint)
 
     def moved(self, record: Returned) -> None:
@@ -209,11 +209,19 @@ class Burials:
                 self._step *= 2
                 self._try()
 
-    def _later(self, counter: int, joint: Joint) -> None:
+    def give_up(self, upto: int) -> list[Returned]:
+        """Move those not that were put off, up to a counter: they are out of their places still."""
+        given_up = [record for _, _, record in self._put_off if record.counter <= upto]
+        if given_up:
+            self._put_off = [entry for entry in self._put_off if entry[0] > upto]
+            heapify(self._put_off)
+        return given_up
+
+    def _later(self, joint: Joint, record: Returned) -> None:
         # It stays in the queue on disk, attempts counted: a crash only puts this off as well.
-        self._tried.discard(counter)
+        self._tried.discard(record.counter)
         self._step = 1
-        heappush(self._put_off, (counter, joint))
+        heappush(self._put_off, (record.counter, joint, record))
         if self._timer is None:
             loop = self._queue._committer.loop
             self._timer = loop.call_later(RETRY_SECONDS, self._again)
@@ -226,6 +234,6 @@ class Burials:
 
     def _try(self) -> None:
         tried = [heappop(self._put_off) for _ in range(min(self._step, len(self._put_off)))]
-        self._tried.update(counter for counter, _ in tried)
-        for _, joint in tried:
+        self._tried.update(counter for counter, _, _ in tried)
+        for _, joint, _ in tried:
             self._queue._committer.joints.submit(joint)

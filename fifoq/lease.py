@@ -14,7 +14,7 @@ from fifoq.delivery import Delivery
 from fifoq.errors import StaleLease
 from fifoq.jobs import Waiter
 from fifoq.options import MEMORY, OS
-from fifoq.runs import Removals, Returned
+from fifoq.runs import Removals, Returned, removal_of
 from store.blocks import records_weight
 
 if TYPE_CHECKING:
@@ -344,8 +344,14 @@ class Leases(Generic[T]):
             delivery.state = "removed"
             queue.leases.pop(counter, None)
             self._gone(delivery)
-        queue.bias -= len(gone)
-        return removals_of(gone)
+        # What a full disk keeps from the dead letters would be waited for as long as it is full.
+        put_off = self.burials.give_up(upto)
+        for record in put_off:
+            self.leaving.discard(record.counter)
+            queue.leases.pop(record.counter, None)
+            queue.gone(record)
+        queue.bias -= len(gone) + len(put_off)
+        return removals_of(gone) + list(map(removal_of, put_off))
 
     # Records that go with a joint.
 

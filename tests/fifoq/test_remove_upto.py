@@ -16,7 +16,7 @@ from fifoq import CorruptionError, Queue, QueueClosed, StaleLease, shelf
 from fifoq.runs import Removals, Returned
 from fifoq.testing.simfiles import SimFiles
 from store.blocks import RecordBlock
-from tests.fifoq.support import Bench, cancelled, drained, fake_time, started
+from tests.fifoq.support import Bench, SmallDisk, cancelled, drained, fake_time, started
 
 pytestmark = pytest.mark.anyio
 
@@ -477,6 +477,26 @@ async def test_what_waits_for_a_younger_one_of_its_key_goes(bench: Bench, durabi
         await delivery.ack()
         assert len(q) == 0
         await cancelled(leasing)
+
+
+async def test_what_a_full_disk_keeps_from_the_dead_letters_is_removed() -> None:
+    """It was waited for, frame after frame, as long as the disk was full."""
+    disk = SmallDisk()
+    async with disk.open_store() as store:
+        q = await store.queue("q", max_retries=0)
+        await q.put_many([bytes(1 << 16), b"b", b"c"], ordering_key="k")
+        delivery = await q.lease()
+        disk.fill()
+        delivery.nack()
+        await asyncio.sleep(1.1)
+        assert q.stats().leased == 1, "on its way"
+        async with asyncio.timeout(10):
+            assert await q.remove_upto(2) == 2
+        assert (len(q), q.stats().leased, q.keys_out) == (1, 0, {})
+        disk.empty()
+        await asyncio.sleep(1)
+        assert await q.take(timeout=1) == b"c"
+        assert (q.stats().dead_lettered, len(await store.queue("q.dlq"))) == (0, 0)
 
 
 async def test_large_records_that_wait_are_read_a_few_at_a_time(
