@@ -27,6 +27,7 @@ from fifoq.jobs import (
     marks_after,
 )
 from fifoq.line import Line
+from fifoq.logs import fields, name_of
 from fifoq.options import MEMORY, SYNC
 from fifoq.runs import FRAME_BYTES_MAX, LINES_PER_FRAME_MAX, Batch, Claim, time_runs
 from store import FifoqError, ForkError, Log
@@ -112,7 +113,11 @@ class Committer(Intake):
         self.closed = True
         unwritten = sum(len(line.tail) for line in self.lines.values())
         if unwritten:
-            logger.error("a store's loop ended before %d records were written", unwritten)
+            logger.error(
+                "a store's loop ended before %d records were written",
+                unwritten,
+                extra=fields("unwritten", self.path, count=unwritten),
+            )
         if self.runner is not None:
             self.runner.stop()
             self.runner.join()
@@ -155,7 +160,9 @@ class Committer(Intake):
             self._pump()
         except Exception as error:
             # Our own mistake: better to stop than to let anybody wait for ever.
-            logger.exception("the committer failed")
+            logger.exception(
+                "the committer failed", extra=fields("bug", self.path, error=name_of(error))
+            )
             self.fail(as_ours(error), [])
 
     def _pump(self) -> None:
@@ -505,7 +512,11 @@ class Committer(Intake):
         if self.failure is None:
             self.failure = error
             self.error_count += 1
-            logger.error("store failed: %s", type(error).__name__)
+            logger.error(
+                "store failed: %s",
+                type(error).__name__,
+                extra=fields("failed", self.path, error=name_of(error)),
+            )
         waiting, self.waiters = waiters + self.waiters, []
         for waiter in waiting:
             if not waiter.future.done():

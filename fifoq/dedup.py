@@ -19,6 +19,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from fifoq.logs import fields
 from store import FormatError, Log
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class Dedup:
                     "queue %r has more than %d ids in its dedup window; the oldest are forgotten",
                     self._line.name,
                     IDS_MAX,
+                    extra=fields("ids_forgotten", None, queue=self._line.name, count=IDS_MAX),
                 )
 
     def is_written(self, counter: int) -> bool:

@@ -28,6 +28,7 @@ from fifoq.cursor_position import (
     encode_position,
     state_name,
 )
+from fifoq.logs import fields, name_of
 from store import AccessError, DiskFull, FifoqError, Log
 from store.keeping import held_bytes
 from store.keys import COUNTER_MAX
@@ -372,6 +373,13 @@ class Consumers:
                 *(log.path, total, self._cap_bytes, "Cursor" if consumer.cursor else "Consumer"),
                 *(consumer.name, queue, consumer.counter),
                 "delete it" if consumer.cursor else f"remove {CONSUMERS}/{consumer.name}.json",
+                extra=fields(
+                    "let_go",
+                    log.path,
+                    queue=queue,
+                    consumer=consumer.name,
+                    counter=consumer.counter,
+                ),
             )
         for consumers in self._by_queue.values():
             for consumer in consumers:
@@ -418,7 +426,7 @@ class Consumers:
         """Warn, once until it has gone."""
         if key not in self._told:
             self._told.add(key)
-            logger.warning("%s", text)
+            logger.warning("%s", text, extra=fields("consumers", self._log.path))
 
 
 def counts_from(queue: QueueState, first: int, last: int = COUNTER_MAX) -> Iterator[int]:
@@ -446,5 +454,10 @@ def put_time(log: Log, name: str, counter: int) -> int:
         for block in log.read(name, counter, removed=True):
             return int(block.slice(0, 1).times()[0])
     except FifoqError as error:
-        logger.warning("queue %r: no lag of its consumers: %s", name, type(error).__name__)
+        logger.warning(
+            "queue %r: no lag of its consumers: %s",
+            name,
+            type(error).__name__,
+            extra=fields("no_lag", log.path, queue=name, error=name_of(error)),
+        )
     return time.time_ns()

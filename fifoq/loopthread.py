@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar, cast
 
 from fifoq.errors import QueueClosed, WrongLoop
+from fifoq.logs import fields
 from store import ForkError
 
 R = TypeVar("R")
@@ -188,7 +189,11 @@ class _Call(Generic[R]):
 
     def _undone(self, task: asyncio.Task[object]) -> None:
         if task.cancelled() or task.exception() is not None:
-            logger.error("%s: an interrupted call could not be undone", self._thread.name)
+            logger.error(
+                "%s: an interrupted call could not be undone",
+                self._thread.name,
+                extra=fields("not_undone", None),
+            )
         self.left.set()
 
 

@@ -18,6 +18,7 @@ from functools import partial
 from actors import Actor, Context
 from fifoq.committer import Committer
 from fifoq.holding import Consumers
+from fifoq.logs import fields, name_of
 from store import DiskFull, FifoqError, ForkError, Log, Status
 from store.blocks import DROPPED, records_weight
 
@@ -96,7 +97,11 @@ class Owner(Actor[Chore]):
                 await chore(self._committer)
             except FifoqError as error:
                 # The committer knows; whoever calls next is told.
-                logger.warning("a chore of the store failed: %s", type(error).__name__)
+                logger.warning(
+                    "a chore of the store failed: %s",
+                    type(error).__name__,
+                    extra=fields("chore_failed", self._committer.path, error=name_of(error)),
+                )
 
     async def on_stop(self, ctx: Context[Chore]) -> None:
         """Nobody closed the store, and its loop ends: what was accepted must not be lost."""

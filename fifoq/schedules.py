@@ -22,6 +22,7 @@ from fifoq.codec import encode_own_headers
 from fifoq.committer import Committer
 from fifoq.cron import Cron
 from fifoq.joint import Joint
+from fifoq.logs import fields, name_of
 from fifoq.member import Member
 from fifoq.options import SYNC
 from fifoq.recurring import (
@@ -108,7 +109,13 @@ class Schedules:
                     self._kept.append((queue, name, *decode_plan(value)))
             except (FifoqError, ValueError, TypeError) as error:
                 self._unknown.add((queue, name))
-                logger.error("schedule %s of queue %s does not fire: %s", name, queue, error)
+                logger.error(
+                    "schedule %s of queue %s does not fire: %s",
+                    name,
+                    queue,
+                    error,
+                    extra=fields("schedule_broken", log.path, queue=queue, schedule=name),
+                )
 
     def start(self) -> None:
         """On the loop, once the store is open."""
@@ -332,6 +339,13 @@ class Schedules:
                 entry.name,
                 entry.queue,
                 caught_up,
+                extra=fields(
+                    "schedule_passed_over",
+                    self._committer.path,
+                    queue=entry.queue,
+                    schedule=entry.name,
+                    count=caught_up,
+                ),
             )
             after, more = passed_over(after, entry.cron, now), False
         try:
@@ -370,7 +384,19 @@ class Schedules:
 
     def _put_off(self, entry: Entry, error: Exception) -> None:
         moment = self._committer.loop.time()
-        logger.warning("schedule %s of queue %s waits: %s", entry.name, entry.queue, error)
+        logger.warning(
+            "schedule %s of queue %s waits: %s",
+            entry.name,
+            entry.queue,
+            error,
+            extra=fields(
+                "schedule_waits",
+                self._committer.path,
+                queue=entry.queue,
+                schedule=entry.name,
+                error=name_of(error),
+            ),
+        )
         entry.not_before = moment + self._retry_seconds
         self._retry_seconds = min(2 * self._retry_seconds, RETRY_SECONDS_MAX)
 

@@ -22,6 +22,7 @@ from fifoq.committer import Committer
 from fifoq.dedup import Dedup, digest_of, read_pages
 from fifoq.errors import QueueClosed
 from fifoq.line import Line
+from fifoq.logs import fields, name_of
 from fifoq.notice import Notice
 from fifoq.options import QueueOptions
 from fifoq.putting import Putting
@@ -172,7 +173,11 @@ class StagedIntake:
             except (FifoqError, OSError) as error:
                 if not self._may_go_on:
                     return
-                logger.warning("staged files wait to be taken in: %s", error)
+                logger.warning(
+                    "staged files wait to be taken in: %s",
+                    error,
+                    extra=fields("staged_waits", self._committer.path, error=name_of(error)),
+                )
                 self._look_again_in(self._retry_seconds)
                 self._retry_seconds = min(2 * self._retry_seconds, RETRY_SECONDS_MAX)
                 return
@@ -223,13 +228,36 @@ class StagedIntake:
             # A directory, a link or the like: not ours, and what is behind it must not wait.
             if name not in self._passed_by:
                 self._passed_by.add(name)
-                logger.error("%s/%s is passed by: %s", self._files.path, name, error)
+                logger.error(
+                    "%s/%s is passed by: %s",
+                    self._files.path,
+                    name,
+                    error,
+                    extra=fields("staged_passed_by", self._committer.path, file=name),
+                )
             return
         await self._call(lambda log: self._files.remove(name, manifest))
-        logger.info("took in %d records of writer %s", manifest.record_count, manifest.writer)
+        logger.info(
+            "took in %d records of writer %s",
+            manifest.record_count,
+            manifest.writer,
+            extra=fields(
+                "staged_taken_in",
+                self._committer.path,
+                queue=manifest.queue,
+                writer=manifest.writer,
+                count=manifest.record_count,
+            ),
+        )
 
     async def _refuse(self, name: str, reason: str) -> None:
-        logger.error("%s/%s is refused and set aside: %s", self._files.path, name, reason)
+        logger.error(
+            "%s/%s is refused and set aside: %s",
+            self._files.path,
+            name,
+            reason,
+            extra=fields("staged_refused", self._committer.path, file=name),
+        )
         await self._call(lambda log: self._files.refuse(name, reason))
 
     def _load(self, log: Log, name: str) -> tuple[Manifest, Progress | None]:

@@ -14,6 +14,7 @@ from socket import socket
 from typing import TYPE_CHECKING, Final
 
 from fifoq.control.place import listen, withdraw
+from fifoq.logs import fields, name_of
 
 if TYPE_CHECKING:
     from fifoq.committer import Committer
@@ -58,7 +59,12 @@ class Listener:
         error = binding.exception()
         if error is not None:
             # The store works as well without; who asks is told that nobody answers.
-            logger.info("%s: nobody can ask this owner: %s", self._committer.path, error)
+            logger.info(
+                "%s: nobody can ask this owner: %s",
+                self._committer.path,
+                error,
+                extra=fields("not_listening", self._committer.path, error=name_of(error)),
+            )
             return
         listening = binding.result()
         assert isinstance(listening, socket)
@@ -101,7 +107,11 @@ class Listener:
     def _left(self, task: asyncio.Task[None]) -> None:
         self._clients.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            logger.error("a client of the store's socket failed", exc_info=task.exception())
+            logger.error(
+                "a client of the store's socket failed",
+                exc_info=task.exception(),
+                extra=fields("bug", self._committer.path, error=name_of(task.exception())),
+            )
         if self._socket is not None and len(self._clients) == CLIENTS_MAX - 1:
             self._committer.loop.add_reader(self._socket.fileno(), self._accept)
 

@@ -25,6 +25,7 @@ from fifoq.control.messages import (
     decode_request,
     encode_message,
 )
+from fifoq.logs import fields, name_of
 from fifoq.store import Store
 from store import FifoqError
 
@@ -42,7 +43,11 @@ async def serve(client: socket, store: Store) -> None:
     try:
         await _serve(reader, writer, visit)
     except (ConnectionError, TimeoutError, asyncio.IncompleteReadError, MessageError) as error:
-        logger.info("a client of the store's socket is dropped (%s)", type(error).__name__)
+        logger.info(
+            "a client of the store's socket is dropped (%s)",
+            type(error).__name__,
+            extra=fields("client_dropped", store.path, error=name_of(error)),
+        )
     except asyncio.CancelledError:
         # The store is being closed. Nobody waits for this task but the listener.
         pass
@@ -88,7 +93,11 @@ async def _reply(visit: Visit, request: Request) -> bytes:
         return encode_message(FAILURE, _failure(error))
     except Exception as error:
         # Our own mistake: the client learns that there was one, the log which.
-        logger.exception("a request of kind %s failed", type(request).__name__)
+        logger.exception(
+            "a request of kind %s failed",
+            type(request).__name__,
+            extra=fields("bug", None, error=name_of(error)),
+        )
         return encode_message(FAILURE, Failure(kind=type(error).__name__, message="see the log"))
 
 

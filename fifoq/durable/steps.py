@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fifoq.attributes import Attributes
 from fifoq.joint import Joint
+from fifoq.logs import fields, name_of
 from fifoq.runs import Returned
 from store import FifoqError
 from store.blocks import ACKED
@@ -184,7 +185,11 @@ class Steps:
 
     def _undone(self, joint: Joint, error: FifoqError | None) -> None:
         """A full disk: nothing of it happened, and everything of it still has to."""
-        logger.warning("steps of actors wait for the disk: %s", type(error).__name__)
+        logger.warning(
+            "steps of actors wait for the disk: %s",
+            type(error).__name__,
+            extra=fields("steps_wait", self._committer.path, error=name_of(error)),
+        )
         self._retry = self._committer.loop.call_later(RETRY_SECONDS, self._again, joint)
 
     def _again(self, joint: Joint) -> None:

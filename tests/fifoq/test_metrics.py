@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import os
 import re
 from pathlib import Path
 
@@ -142,3 +144,56 @@ def test_the_page_names_every_metric_with_its_kind_and_no_other() -> None:
     page = (ROOT / "docs/reference/metrics.md").read_text()
     rows = re.findall(r"^\| `(fifoq_\w+)` \| (\w+) \|", page, re.MULTILINE)
     assert rows == [(metric.name, metric.kind) for metric in METRICS]
+
+
+def log_calls() -> list[tuple[str, ast.Call]]:
+    """Calls of the logger `fifoq`, with the module that makes each."""
+    found = []
+    for path in sorted((ROOT / "fifoq").rglob("*.py")):
+        # These have loggers and messages of their own.
+        if {"spark", "server", "bench", "testing"} & set(path.relative_to(ROOT).parts):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and ast.unparse(node.func.value) == "logger"
+            ):
+                found.append((path.name, node))
+    return found
+
+
+def test_every_log_message_has_fields_and_the_page_names_its_event() -> None:
+    page = (ROOT / "docs/reference/metrics.md").read_text()
+    rows = re.findall(r"^\| (error|warning|info) \| `(\w+)` \|(.*?)\|", page, re.MULTILINE)
+    told = {(level, event, *re.findall(r"`(\w+)`", names)) for level, event, names in rows}
+    made = set()
+    for module, call in log_calls():
+        extra = {keyword.arg: keyword.value for keyword in call.keywords}.get("extra")
+        assert isinstance(extra, ast.Call), module
+        assert ast.unparse(extra.func) == "fields", module
+        assert isinstance(call.func, ast.Attribute)
+        level = {"exception": "error"}.get(call.func.attr, call.func.attr)
+        event = ast.literal_eval(extra.args[0])
+        made.add((level, event, *(str(keyword.arg) for keyword in extra.keywords)))
+    assert made == told
+
+
+async def test_a_store_that_fails_says_so_with_fields(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await fifoq.open_store(tmp_path / "store")
+    queue = await store.queue()
+
+    def datasync(handle: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", datasync)
+    with pytest.raises(fifoq.DurabilityError):
+        await queue.put(b"x")
+    (record,) = [each for each in caplog.records if getattr(each, "event", "") == "failed"]
+    assert vars(record)["store"] == str(tmp_path / "store")
+    assert vars(record)["error"] == "DurabilityError"
+    assert value(store.metrics(), "fifoq_store_failed") == 1
+    monkeypatch.undo()
+    await store.close()

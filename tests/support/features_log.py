@@ -250,11 +250,11 @@ CALLS = (
     otherwise(
         "L43, L54",
         "adapters for logs and metrics",
-        "Queue.stats Queue.watch",
+        "Store.metrics Queue.stats Queue.watch",
         """store/log::every_write_is_traced_and_no_line_holds_a_payload
-        fifoq/life::statistics_tell_times_delays_and_marks""",
-        "Logs go to Python's `logging` (`fifoq`, `store`), which has adapters. Not there: an "
-        "exporter of metrics; `stats` is to be polled.",
+        fifoq/metrics::a_real_parser_reads_what_the_stats_say""",
+        "Logs go to Python's `logging` (`fifoq`, `store`), with fields, and metrics come as text "
+        "for Prometheus: both have adapters.",
     ),
     outside("L44", "conversion between its types", "Layout of another program's code."),
 )
