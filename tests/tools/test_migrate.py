@@ -69,7 +69,8 @@ def persist_queue_sqlite(path: Path, count: int) -> list[bytes]:
             queue.put(item)
     else:
         # A commit for each of them would take hours.
-        with queue._putter as database:
+        putter: Any = queue._putter
+        with putter as database:
             rows = [(pickle.dumps(item, 4), 0.0) for item in items(count)]
             database.executemany(queue._sql_insert, rows)
         queue.total = count
