@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from actors.flag import Flag
-from tests.support.virtual import settle
+from actors.testing import settle
 
 pytestmark = pytest.mark.anyio
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from actors.testing import VirtualTimeLoop
 from tests.durable.support import Town
-from tests.support.virtual import VirtualTimeLoop
 
 
 @pytest.fixture

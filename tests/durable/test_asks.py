@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from actors import ActorStopped, AskTimeout, NoReply, Reply
+from actors.testing import settle
 from fifoq import Actor, AskFailed, Context
 from tests.durable.support import (
     AT_ONCE,
@@ -23,7 +24,6 @@ from tests.durable.support import (
     wall_follows_loop,
 )
 from tests.fifoq.support import started
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

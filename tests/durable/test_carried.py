@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from actors.testing import settle
 from fifoq import Actor, Context
 from fifoq.durable import traceparent
 from fifoq.durable.carried import Carried
 from tests.durable.support import Town
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

@@ -10,6 +10,7 @@ import pytest
 from msgspec import Struct
 
 from actors import Reply
+from actors.testing import settle
 from fifoq import Actor, Context, DurableMailbox
 from fifoq.durable import burying, reproduce
 from fifoq.durable.letters import write_letter
@@ -25,7 +26,6 @@ from tests.durable.support import (
     account,
     balance,
 )
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

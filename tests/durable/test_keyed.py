@@ -10,6 +10,7 @@ import pytest
 from msgspec import Struct
 
 from actors import Keyed
+from actors.testing import settle
 from fifoq import Actor, ActorSystem, Context
 from tests.durable.support import (
     Account,
@@ -23,7 +24,6 @@ from tests.durable.support import (
     wall_follows_loop,
 )
 from tests.fifoq.support import Cuts
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

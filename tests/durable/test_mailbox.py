@@ -9,6 +9,7 @@ import pytest
 from msgspec import Struct
 
 from actors import ActorStopped, MailboxFull, MailboxOptions, NameTaken
+from actors.testing import settle
 from fifoq import (
     Actor,
     ActorSystem,
@@ -32,7 +33,6 @@ from tests.durable.support import (
     balance,
 )
 from tests.fifoq.support import started
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,10 @@ import pytest
 from msgspec import Struct
 
 from actors import Supervision
+from actors.testing import settle
 from fifoq import Actor, Context, DurableMailbox, SchemaMismatch
 from fifoq.durable.post import STATE_PREFIX
+from fifoq.testing.simfiles import SimFiles
 from tests.durable.support import (
     AT_ONCE,
     Account,
@@ -28,8 +30,6 @@ from tests.durable.support import (
     balance,
 )
 from tests.fifoq.support import Cuts, SmallDisk, started
-from tests.support.simfiles import SimFiles
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

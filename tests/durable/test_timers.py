@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from msgspec import Struct
 
+from actors.testing import settle
 from fifoq import Actor, Context
 from tests.durable.support import Deposit, Town, account, balance, wall_follows_loop
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 import fifoq.sync
+from actors.testing import settle
 from fifoq import DiskFull, Key, Keys, Queue, QueueFull, Store
 from fifoq.attributes import Attributes
+from fifoq.testing.simfiles import SimFiles
 from store.blocks import DEDUP_ID
 from tests.fifoq.support import Bench, Cuts, SmallDisk, cancelled, drained, fake_time, started
 from tests.fifoq.test_staged_intake import STAGED, hand_over, names, on_a_loop, store_id
-from tests.support.simfiles import SimFiles
 from tests.support.staging import staged_batch
-from tests.support.virtual import settle
 
 pytestmark = pytest.mark.anyio
 
