@@ -32,6 +32,7 @@ HERE = {
     "explain_a_record",
     "fan_out",
     "metrics_server",
+    "keyed_actors",
     "migrate_from_pykka",
     "partitioned_topic",
     "priority_lanes",
@@ -455,3 +456,11 @@ def test_a_service_of_actors_ends_at_a_signal_and_says_how(
     else:
         assert "ledger: 0 done" in output
         assert "told messages were not handled" in errors
+
+
+def test_every_customer_has_an_actor_and_few_are_in_memory(tmp_path: Path) -> None:
+    assert printed_by("keyed_actors", tmp_path) == [
+        "100 customers, at most 10 in memory: True",
+        "customer-3 has ['tea 3']",
+        "after a restart baskets/customer-4 has ['tea 4', 'tea 3']",
+    ]
