@@ -10,6 +10,7 @@ from tests.mutants.cursor_catalogue import CURSOR_MUTANTS
 from tests.mutants.durable_catalogue import DURABLE_MUTANTS
 from tests.mutants.joint_catalogue import JOINT_MUTANTS
 from tests.mutants.spark_catalogue import SPARK_MUTANTS
+from tests.mutants.tools_catalogue import TOOLS_MUTANTS
 from tests.mutants.waiting_catalogue import WAITING_MUTANTS
 
 FAULTS: Final = "tests/fifoq/test_faults.py"
@@ -387,6 +388,7 @@ QUEUE_MUTANTS: Final = (
     *JOINT_MUTANTS,
     *DURABLE_MUTANTS,
     *SPARK_MUTANTS,
+    *TOOLS_MUTANTS,
     *WAITING_MUTANTS,
     _mutant(
         "the ids of puts are not in the frame of their records",

@@ -126,6 +126,17 @@ def test_sealed_segments_are_linked_and_the_last_ones_are_copies(tmp_path: Path)
         assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_the_last_segment_is_cut_at_the_commit_point(tmp_path: Path) -> None:
+    """Behind it lie zeros that the owner holds ahead, or what it is writing just now."""
+    with fifoq.sync.open(tmp_path / "store") as queue:
+        queue.put(b"one")
+        taken = back_up(tmp_path / "store", tmp_path / "backup")
+        (source,), (copy,) = ([*path.glob("*.log")] for path in tmp_path.iterdir() if path.is_dir())
+        assert {source.stat().st_size, copy.stat().st_size} > {taken.offset}
+        assert (tmp_path / "backup" / copy.name).stat().st_size == taken.offset
+    assert payloads_in(tmp_path / "backup") == [b"one"]
+
+
 def test_the_backup_outlives_the_store(tmp_path: Path) -> None:
     payloads = some_store(tmp_path / "store")
     back_up(tmp_path / "store", tmp_path / "backup")

@@ -322,3 +322,17 @@ def test_a_sound_store_is_copied_whole(tmp_path: Path) -> None:
     told = repair(tmp_path / "store", tmp_path / "new")
     assert (told.lost, told.regions, told.notes) == (0, [], [])
     assert rows_in(tmp_path / "new") == rows_in(tmp_path / "store")
+
+
+def test_no_counter_is_given_out_again(tmp_path: Path) -> None:
+    """The newest records were taken: nothing but genesis knows that they ever were."""
+    with fifoq.sync.open(tmp_path / "store") as queue:
+        queue.put_many([b"x"] * 5)
+        queue.take_many(5)
+    with Reader(str(tmp_path / "store")) as reader:
+        following = reader.queues()["main"].next_counter
+    repair(tmp_path / "store", tmp_path / "new")
+    with fifoq.sync.open(tmp_path / "new") as queue:
+        assert len(queue) == 0
+        assert queue.stats().total_put_count == 5
+        assert queue.put(b"next").counter >= following > 5
