@@ -189,7 +189,7 @@ class Context(Generic[M_contra]):
             durable=durable,
         )
 
-    def watch(self: Context[Terminated], ref: Ref[Never]) -> None:
+    def watch(self: Context[Terminated], ref: Ref[Any]) -> None:
         """Be told a `Terminated` when that actor has ended; at once if it has.
 
         For actors whose messages include `Terminated`: a type checker says so. It needs no room in
@@ -198,7 +198,7 @@ class Context(Generic[M_contra]):
         """
         self._cell.tree.watches.tell(self._cell, ref.cell)
 
-    def unwatch(self, ref: Ref[Never]) -> None:
+    def unwatch(self, ref: Ref[Any]) -> None:
         """Watch that actor no more; a `Terminated` in the mailbox is still handled."""
         self._cell.tree.watches.remove(self._cell, ref.cell)
 

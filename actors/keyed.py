@@ -218,6 +218,10 @@ class KeyedRef(Ref[M_contra]):
         cell = self._now()
         return 0 if cell is None else cell.restarts
 
+    def wake(self) -> None:
+        """Activate the actor without a message, as soon as there is room for it."""
+        self._slots.wake(self._key)
+
     async def stop(self, timeout: float | None = STOP_SECONDS) -> int:
         """Passivate the actor, if it is there: the next message makes a new one."""
         cell = self._now()

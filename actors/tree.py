@@ -14,6 +14,7 @@ from actors.actor import Actor
 from actors.cell import Cell
 from actors.errors import ActorStopped, NameTaken
 from actors.group import Round, Rounds
+from actors.keyed import KeyedRef
 from actors.mailbox import Mailbox, MailboxOptions
 from actors.ref import Ref
 from actors.slots import Slots
@@ -112,22 +113,31 @@ class Tree:
         return cast("Ref[M]", cell.ref)
 
     def ref_of(self, name: str) -> Ref[Any]:
-        """The ref of a living actor; ActorStopped if there is none of that name."""
+        """The ref of an actor that is alive, or keyed; ActorStopped if none has that name."""
         cell = self.cells.get(name)
-        if cell is None:
+        ref = self.keyed_ref(name) if cell is None else cell.ref
+        if ref is None:
             raise ActorStopped(name)
-        return cell.ref
+        return ref
+
+    def keyed_ref(self, name: str) -> KeyedRef[Any] | None:
+        """The ref of a keyed actor of this name, alive or not; None if there can be none."""
+        prefixes = [prefix for prefix in self.keyed if name.startswith(f"{prefix}/")]
+        if not prefixes:
+            return None
+        prefix = max(prefixes, key=len)
+        return KeyedRef(self.keyed[prefix], name[len(prefix) + 1 :])
 
     def wake(self, name: str) -> bool:
-        """Have a keyed actor of this name activated; False if no keyed actor can have it.
+        """Have a durable keyed actor of this name activated; False if there can be none.
 
         For mailboxes that outlive their actors and get a message while there is none.
         """
-        for prefix, slots in self.keyed.items():
-            if name.startswith(f"{prefix}/"):
-                slots.wake(name[len(prefix) + 1 :])
-                return True
-        return False
+        ref = self.keyed_ref(name)
+        if ref is None or not ref.durable:
+            return False
+        ref.wake()
+        return True
 
     def close_to_outside(self) -> None:
         """From now on only actors of the tree reach actors of it."""

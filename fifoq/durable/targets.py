@@ -31,8 +31,11 @@ def targets(post: Post, tree: Tree, to: Ref[Any] | str, message: object) -> Sequ
     if not isinstance(to, str):
         return [_of_ref(post, tree, ref) for ref in to._targets(message)]
     box = post.boxes.get(to)
-    cell = tree.cells.get(to) if box is None else None
-    return [Target(to, box) if cell is None else _of_ref(post, tree, cell.ref)]
+    if box is not None:
+        return [Target(to, box)]
+    cell = tree.cells.get(to)
+    ref = tree.keyed_ref(to) if cell is None else cell.ref
+    return [Target(to) if ref is None else _of_ref(post, tree, ref)]
 
 
 def _of_ref(post: Post, tree: Tree, ref: Ref[Any]) -> Target:

@@ -349,13 +349,30 @@ async def test_a_key_that_is_woken_while_its_actor_leaves_gets_another(
     keyed.wake("a")
     await settle()
     keyed.slots.passivate(keyed.slots.slots["a"])
-    tree = keyed.ref("a").cell.tree
-    assert tree.wake("notes/a")
-    assert not tree.wake("others/a")
+    keyed.wake("a")
     await settle()
     assert log == {"a": ["stop", "start", "stop", "start"]}
-    await keyed.stop()
-    assert not tree.wake("notes/a")
+
+
+async def test_a_handler_tells_keyed_actors_by_name_whether_they_are_there_or_not(
+    system: ActorSystem,
+) -> None:
+    class Teller(Actor[str]):
+        async def receive(self, message: str, ctx: Context[str]) -> None:
+            ctx.tell(message, 1)
+            ctx.reply("told")
+
+    log: Log = {}
+    inner: Log = {}
+    await system.keyed(noting(log), name="notes")
+    await system.keyed(noting(inner), name="notes/inner")
+    teller = await system.spawn(Teller)
+    for name in ("notes/a", "notes/a", "notes/inner/b"):
+        assert await teller.ask(name) == "told"
+    await settle()
+    assert (messages(log, "a"), messages(inner, "b"), list(log)) == ([1, 1], [1], ["a"])
+    with pytest.raises(ActorStopped, match="'others/a'"):
+        await teller.ask("others/a")
 
 
 async def test_a_stop_handles_what_was_told_and_refuses_what_comes_later(

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pytest
 from msgspec import Struct
 
-from actors import Keyed
+from actors import Keyed, Terminated
 from actors.testing import settle
 from fifoq import Actor, ActorSystem, Context
 from tests.durable.support import (
@@ -167,6 +167,54 @@ async def test_a_pool_of_durable_actors_keeps_what_it_was_told(town: Town) -> No
         )
         assert [await member.ask(Balance()) for member in pool.members] == [7, 7, 7]
         assert await system.ask(pool, Balance(), id="once") == 7
+
+
+async def test_a_step_tells_keyed_actors_in_memory_by_name(town: Town) -> None:
+    """Not through the store, where nobody would ever fetch it."""
+
+    class Teller(Actor[Deposit]):
+        async def receive(self, message: Deposit, ctx: Context[Deposit]) -> None:
+            ctx.tell("memory/a", message)
+
+    class Note(Actor[Deposit]):
+        async def receive(self, message: Deposit, ctx: Context[Deposit]) -> None:
+            noted.append(message.amount)
+
+    noted: list[int] = []
+    async with town.system() as system:
+        await system.keyed(lambda _: Note(), name="memory")
+        teller = await system.spawn(Teller, name="teller", durable=True)
+        await teller.tell(Deposit(8))
+        await settle()
+        assert noted == [8]
+
+
+class Guard(Actor[Deposit | Terminated]):
+    """Watches one that stops by itself."""
+
+    seen: ClassVar[list[Terminated]] = []
+
+    async def on_start(self, ctx: Context[Deposit | Terminated]) -> None:
+        ctx.watch(ctx.spawn(Account, name="child", durable=True))
+
+    async def receive(
+        self, message: Deposit | Terminated, ctx: Context[Deposit | Terminated]
+    ) -> None:
+        if isinstance(message, Terminated):
+            self.seen.append(message)
+
+
+async def test_a_durable_actor_is_told_that_another_has_ended(
+    town: Town, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Guard, "seen", [])
+    async with town.system() as system:
+        await system.spawn(Guard, name="guard", durable=True)
+        child = system.find("guard/child")
+        assert child is not None
+        await child.stop()
+        await settle()
+        assert Guard.seen == [Terminated(name="guard/child", generation=0)]
 
 
 async def test_an_ask_with_an_id_reaches_a_keyed_actor(town: Town) -> None:
