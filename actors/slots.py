@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from actors.cell import Cell
     from actors.watch import Terminated
 
-EVICTED_SHARE = 16
+EVICTED_SHARE = 8
 """One in so many actors leaves when there is no room for another."""
-RETRY_SECONDS_MIN = 0.001
-RETRY_SECONDS_MAX = 0.064
-"""While every actor is busy, how often it is looked whether one can leave."""
+LOOK_SECONDS_MIN = 0.001
+LOOK_SECONDS_MAX = 0.008
+"""While too few actors are idle, how often it is looked whether others can leave."""
 
 
 class Slots:
@@ -58,7 +58,8 @@ class Slots:
         self._loop = asyncio.get_running_loop()
         self._sweeper: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
-        self._retry_seconds = RETRY_SECONDS_MIN
+        self._look_seconds = LOOK_SECONDS_MIN
+        self._next_look = 0.0
         self._closed = self.inside_only = False
         self._drained = asyncio.Event()
         self.parent: Cell[Any] | None = None
@@ -233,27 +234,36 @@ class Slots:
 
     def _evict(self) -> None:
         """Make room for those that wait: the idle actors leave that were used least recently."""
-        wanted = self.living + len(self.waiting) - self._active_max - self._leaving
-        if wanted <= 0 or self._retry is not None:
+        now = self._loop.time()
+        needed = self.living + len(self.waiting) - self._active_max - self._leaving
+        if needed <= 0 or self._retry is not None:
             return
-        # Some more at once: who comes next finds room and need not wait for an actor to end.
-        wanted = max(wanted, self._active_max // EVICTED_SHARE)
-        for slot in list(self.slots.values()):
-            if not wanted:
-                break
-            if self._may_leave(slot):
-                self.passivate(slot)
-                wanted -= 1
-        if self.waiting and not self._leaving:
-            # All are busy, and nobody says when that changes.
-            self._retry = self._loop.call_later(self._retry_seconds, self._evict_again)
-            self._retry_seconds = min(self._retry_seconds * 2, RETRY_SECONDS_MAX)
-        else:
-            self._retry_seconds = RETRY_SECONDS_MIN
+        if now >= self._next_look and self._passivate_idle(needed):
+            self._look_seconds = LOOK_SECONDS_MIN
+            return
+        if now >= self._next_look:
+            # The others are busy, and nobody says when that changes.
+            self._next_look = now + self._look_seconds
+            self._look_seconds = min(self._look_seconds * 2, LOOK_SECONDS_MAX)
+        if self.waiting:
+            self._retry = self._loop.call_at(self._next_look, self._evict_again)
 
     def _evict_again(self) -> None:
         self._retry = None
+        self._next_look = 0.0
         self._evict()
+
+    def _passivate_idle(self, needed: int) -> bool:
+        """Have as many leave as are needed, if so many are idle; True if they are."""
+        # Some more at once: who comes next finds room and need not wait for an actor to end.
+        wanted = max(needed, self._active_max // EVICTED_SHARE)
+        before = self._leaving
+        for slot in list(self.slots.values()):
+            if self._leaving - before >= wanted:
+                break
+            if self._may_leave(slot):
+                self.passivate(slot)
+        return self._leaving - before >= needed
 
     def _may_leave(self, slot: Slot) -> bool:
         cell = slot.cell
