@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from actors import Actor, ActorStopped, MailboxFull
 from actors.batch import Asked
 from actors.handling import Handling
-from fifoq.durable.letters import Letter, Messages, write_letter
+from fifoq.durable.letters import Letter, Messages, address, check_size, write_letter
 from fifoq.durable.options import DurableMailbox
 from fifoq.durable.steps import Step
 from fifoq.errors import QueueFull
@@ -38,6 +39,7 @@ class Box:
     """Where the letters of one actor wait. Belongs to one loop."""
 
     __slots__ = (
+        "_address",
         "_fetching",
         "_messages",
         "_waiter",
@@ -63,13 +65,14 @@ class Box:
         self.name = name
         self.options = options
         self._messages: Messages | None = None
+        self._address = address(name)
         # A list, of which the first is taken: it is short, and costs nothing while it is empty.
         self.loaded: list[Delivered] = []
         self.loaded_bytes = 0
         self.unloaded = self.post.enter(self)
         self.in_hand: Delivered | None = None
+        self.senders: deque[list[asyncio.Future[None]]] | None = None
         self.incoming = 0
-        self.senders: deque[asyncio.Future[None]] | None = None
         self.asked: dict[str, asyncio.Future[object]] | None = None
         self.not_before = 0.0
         self.closed = False
@@ -96,21 +99,27 @@ class Box:
         assert self._messages is not None
         return self._messages.encode(self.name, message)
 
-    async def put(self, letter: object) -> None:
+    def put(self, letter: object) -> Coroutine[Any, Any, None]:
         """Take the letter: it is durable on return. Waits while the mailbox is full.
 
-        Cancelled before it is sealed into a frame, it is certainly not told; after that it is.
+        What is on its way to the disk does not count as being in it. Cancelled before it is sealed
+        into a frame, it is certainly not told; after that it is.
         """
+        # Not `async def`: the queue's coroutine is handed on, one coroutine for a message.
         payload = self._payload(letter)
-        if len(self) + self.incoming >= self.options.size_max and not await self._gets_room():
-            return
         if self.closed:
             raise ActorStopped(self.name)
-        self.incoming += 1
-        try:
-            await self.post.queue.put(payload)
-        finally:
-            self.incoming -= 1
+        if self.senders or self._is_full():
+            return self._put_when_room(payload)
+        return cast("Coroutine[Any, Any, None]", self.post.queue.put(payload))
+
+    async def _put_when_room(self, payload: bytes) -> None:
+        if await self._gets_room():
+            self.incoming += 1
+            try:
+                await self.post.queue.put(payload)
+            finally:
+                self.incoming -= 1
 
     def put_nowait(self, letter: object, *, exempt: bool = False) -> None:
         """Take the letter now, behind all that was told before, or raise `MailboxFull`.
@@ -120,7 +129,7 @@ class Box:
         payload = self._payload(letter)
         if self.closed:
             raise ActorStopped(self.name)
-        if not exempt and len(self) + self.incoming >= self.options.size_max:
+        if not exempt and self._is_full():
             raise MailboxFull(self.name, self.options.size_max)
         try:
             # Not as a step: those take their places when their frame is made.
@@ -149,56 +158,58 @@ class Box:
 
     def _payload(self, letter: object) -> bytes:
         headers = self.office.carried.headers()
-        if isinstance(letter, Asked):
+        if type(letter) is Asked:
             if self.asked is None:
                 self.asked = {}
             number = self.office.next_ask()
-            payload = self._write(letter.message, {**headers, ASK_HEADER: number})
+            message = self.encode(letter.message)
+            payload = write_letter(self.name, message, {**headers, ASK_HEADER: number})
             self.asked[number] = letter.future
             return payload
-        return self._write(letter, headers)
+        if headers:
+            return write_letter(self.name, self.encode(letter), headers)
+        payload = self._address + self.encode(letter)
+        check_size(self.name, payload)
+        return payload
 
-    def _write(self, message: object, headers: dict[str, str]) -> bytes:
-        return write_letter(self.name, self.encode(message), headers)
+    def _is_full(self) -> bool:
+        return len(self) + self.incoming >= self.options.size_max
 
     async def _gets_room(self) -> bool:
         """Do as the overflow policy says; False if the letter was dropped."""
-        options = self.options
-        while len(self) + self.incoming >= options.size_max:
-            if self.closed:
-                raise ActorStopped(self.name)
-            if options.overflow == "fail":
-                raise MailboxFull(self.name, options.size_max)
-            if options.overflow == "drop-newest":
+        match self.options.overflow:
+            case "block":
+                await self._wait_for_room()
+            case "fail":
+                raise MailboxFull(self.name, self.options.size_max)
+            case "drop-oldest":
+                if self.loaded:
+                    record, _ = self._pop()
+                    self.remove(record)
+            case _:
                 return False
-            if options.overflow == "drop-oldest" and self.loaded:
-                record, _ = self._pop()
-                self.remove(record)
-                return True
-            await self._wait_for_room()
         return True
 
     async def _wait_for_room(self) -> None:
+        """Wait in line: whoever came first tells first."""
         if self.senders is None:
             self.senders = deque()
-        future = self.post.loop.create_future()
-        self.senders.append(future)
+        turn = [self.post.loop.create_future()]
+        self.senders.append(turn)
         try:
-            await future
-        except BaseException:
-            if future.done() and not future.cancelled():
-                self.admit()
-            elif future in self.senders:
-                self.senders.remove(future)
-            raise
+            while not self.closed and (self.senders[0] is not turn or self._is_full()):
+                turn[0] = self.post.loop.create_future()
+                await turn[0]
+        finally:
+            self.senders.remove(turn)
+            self.admit()
+        if self.closed:
+            raise ActorStopped(self.name)
 
     def admit(self) -> None:
-        """A letter is gone: the first who waits may look again."""
-        while self.senders:
-            future = self.senders.popleft()
-            if not future.done():
-                future.set_result(None)
-                return
+        """A letter is gone, or somebody has left: the first who waits may look again."""
+        if self.senders and not self.senders[0][0].done():
+            self.senders[0][0].set_result(None)
 
     # The post's side.
 
@@ -218,17 +229,25 @@ class Box:
 
     # The actor's side.
 
+    @property
+    def ready(self) -> bool:
+        """Whether a letter is in memory that may be handled now."""
+        return bool(self.loaded) and not (self.closed or self.not_before)
+
     async def wait(self) -> bool:
         """Wait until a letter is in memory whose time has come; False when closed."""
         loop = self.post.loop
         while not self.closed:
-            pause = self.not_before - loop.time()
-            if pause > 0:
-                timer = loop.call_later(pause, self._wake)
-                try:
-                    await self._sleep()
-                finally:
-                    timer.cancel()
+            if self.not_before:
+                pause = self.not_before - loop.time()
+                if pause > 0:
+                    timer = loop.call_later(pause, self._wake)
+                    try:
+                        await self._sleep()
+                    finally:
+                        timer.cancel()
+                else:
+                    self.not_before = 0.0
             elif self.loaded:
                 return True
             elif self.unloaded:
@@ -309,8 +328,7 @@ class Box:
     def close(self) -> None:
         """Take no more, and hand nothing more out: what waits stays on disk."""
         self.closed = True
-        while self.senders:
-            self.admit()
+        self.admit()
         self._wake()
 
     def discard(self, error: BaseException) -> int:

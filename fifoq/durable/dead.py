@@ -92,7 +92,7 @@ def read_dead(letter: DeadLetter) -> DeadMessage:
         actor=found.to,
         kind=letter.told.get(ACTOR.removeprefix(PREFIX), ""),
         message=bytes(found.message),
-        headers=found.headers,
+        headers=dict(found.headers),
         state=None if state is None else base64.b64decode(state),
     )
 

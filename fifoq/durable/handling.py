@@ -108,15 +108,15 @@ class Durably:
         """Handle letters until the box is closed or the cell is interrupted."""
         cell, box = self._cell, self._box
         while cell.interruption is None:
-            cell.waiting = True
-            try:
-                more = await box.wait()
-                if more and self._steps_ahead >= TURN_MESSAGES:
-                    await box.post.steps.committed(self._number)
-            finally:
-                cell.waiting = False
-            if not more:
-                return
+            if self._steps_ahead >= TURN_MESSAGES or not box.ready:
+                cell.waiting = True
+                try:
+                    if self._steps_ahead >= TURN_MESSAGES:
+                        await box.post.steps.committed(self._number)
+                    if not await box.wait():
+                        return
+                finally:
+                    cell.waiting = False
             if await self._turn():
                 # The handlers may never have waited for anything, and others want to run.
                 await asyncio.sleep(0)
@@ -131,7 +131,7 @@ class Durably:
             if self._steps_ahead >= TURN_MESSAGES:
                 return False
             record, letter = box.take()
-            if letter.headers and box.is_abandoned(letter):
+            if letter.given and box.is_abandoned(letter):
                 box.settled()
                 box.remove(record)
                 continue
@@ -178,7 +178,7 @@ class Durably:
             return
         step = Step(self)
         context: StepContext[Any] = StepContext(self._cell, box, step, letter, attempt)
-        tokens = box.office.carried.enter(letter.headers) if letter.headers else None
+        tokens = box.office.carried.enter(letter.given) if letter.given else None
         try:
             await self._cell.receive(message, context)
             step.remove(box.post.queue, record)
@@ -189,7 +189,7 @@ class Durably:
             context.end()
             if tokens is not None:
                 box.office.carried.leave(tokens)
-        if letter.headers:
+        if letter.given:
             self._answer(step, context, letter)
         self._add(step)
         box.settled()
@@ -249,7 +249,7 @@ class Durably:
             failure = HandlerCancelled(cell.name)
             failure.__cause__ = error
         if not isinstance(failure, Exception):
-            asker = box.asker_of(letter) if letter.headers else None
+            asker = box.asker_of(letter) if letter.given else None
             if asker is not None:
                 refuse(asker, ActorStopped(cell.name))
             box.give_back()
@@ -290,7 +290,7 @@ class Durably:
         )
         answer: Exception = error or ActorStopped(box.name)
         box.office.asks.answer(step, letter, None, answer)
-        asker = box.asker_of(letter) if letter.headers else None
+        asker = box.asker_of(letter) if letter.given else None
         if asker is not None:
             step.when_committed(partial(refuse, asker, answer))
         self._add(step)

@@ -19,30 +19,51 @@ LETTER_BYTES_MAX: Final = 16 << 20
 """No letter is larger, as no record of a queue is."""
 
 _encode = msgspec.msgpack.Encoder().encode
+_NOTHING: Final[Mapping[str, str]] = types.MappingProxyType({})
+# What msgpack writes in front of an array of so many.
+_TWO: Final = b"\x92"
+_THREE: Final = b"\x93"
 
 
-class Letter(msgspec.Struct, array_like=True, frozen=True):
+class Letter(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """To whom, what, and what came along."""
 
     to: str
     message: msgspec.Raw
-    headers: dict[str, str] = {}
+    given: dict[str, str] | None = None
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What came along, be it nothing."""
+        return _NOTHING if self.given is None else self.given
 
 
 decode_letter: Final = msgspec.msgpack.Decoder(Letter).decode
 """The letter in a payload. MsgspecError if it is none."""
 
 
+def address(to: str) -> bytes:
+    """How a letter begins that is for this actor and has no headers; its message follows."""
+    return _TWO + _encode(to)
+
+
 def write_letter(to: str, message: bytes, headers: Mapping[str, str] | None = None) -> bytes:
     """The payload of a letter whose message is encoded already. ItemTooLarge."""
-    raw = msgspec.Raw(message)
-    payload = _encode((to, raw, headers) if headers else (to, raw))
+    if headers:
+        payload = b"".join((_THREE, _encode(to), message, _encode(dict(headers))))
+    else:
+        payload = address(to) + message
+    check_size(to, payload)
+    return payload
+
+
+def check_size(to: str, payload: bytes) -> None:
+    """ItemTooLarge for a letter that no queue takes."""
     if len(payload) > LETTER_BYTES_MAX:
         raise ItemTooLarge(
             f"a letter to actor {to!r} of {len(payload)} bytes is over the limit of "
             f"{LETTER_BYTES_MAX}. Nothing was told."
         )
-    return payload
 
 
 def encode_untyped(to: str, message: object) -> bytes:

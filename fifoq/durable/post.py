@@ -134,15 +134,21 @@ class Post:
         del self.boxes[box.name]
         if counters:
             self.absent[box.name] = array("Q", sorted(counters))
+            # They came as it was about to leave: the next one of its name is to handle them.
+            self.wake(box.name)
 
     def return_to_absent(self, name: str, counter: int) -> None:
         """A letter was in hand when its actor ended."""
         self.absent[name] = array("Q", sorted((counter, *self.absent.get(name, ()))))
+        self.wake(name)
 
     # What is on disk.
 
     async def fetch(self, counters: Sequence[int]) -> list[Delivered]:
         """Letters by their counters, which rise: as many of the first as there is room for."""
+        if counters[-1] >= self.queue.tail_first:
+            # At `memory` they are there before they are written.
+            await self.committer.flush()
         found = cast(
             "Fetched",
             await self.committer.call(
@@ -153,6 +159,11 @@ class Post:
 
     async def load(self, name: str) -> bytes | None:
         """The state of an actor as it was last committed; many who ask at once share one look."""
+        log = self.committer.log
+        assert log is not None
+        if STATE_PREFIX + name not in log.state.states:
+            # Nobody can be setting it: it is that of an actor which is not alive.
+            return None
         future: asyncio.Future[bytes | None] = self.loop.create_future()
         self._loads.append((name, future))
         if len(self._loads) == 1:

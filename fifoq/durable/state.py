@@ -31,13 +31,15 @@ _decode_fields: Final = msgspec.msgpack.Decoder(dict[str, Any]).decode
 class States:
     """How one class of actors keeps its state; `kind` is None if it has none."""
 
-    __slots__ = ("_actor", "_decode", "encode", "kind", "version")
+    __slots__ = ("_actor", "_decode", "_front", "encode", "kind", "version")
 
     def __init__(self, actor: type[Actor[Any]]) -> None:
         self._actor = actor
         self.kind = state_type(actor)
         self.version: int = getattr(actor, "state_version", 1)
         self.encode = _encode
+        # What msgpack writes in front of the second of two.
+        self._front = b"\x92" + _encode(self.version)
         if self.kind is not None:
             self._decode = msgspec.msgpack.Decoder(self.kind).decode
             try:
@@ -59,7 +61,7 @@ class States:
 
     def keep(self, encoded: bytes) -> bytes:
         """What is written for a state with these bytes."""
-        return _encode((self.version, msgspec.Raw(encoded)))
+        return self._front + encoded
 
     def restore(self, name: str, kept: bytes) -> bytes:
         """The bytes of a state that was written, by whatever version. SchemaMismatch."""

@@ -11,16 +11,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from fifoq.attributes import Attributes
-from fifoq.joint import Joint
+from fifoq.joint import Joint, Removal
 from fifoq.logs import fields, name_of
 from fifoq.runs import Returned
 from store import FifoqError
 from store.blocks import ACKED
+from store.repeats import RANGE_BYTES
 
 if TYPE_CHECKING:
     from fifoq.committer import Committer
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 JOINT_BYTES_MAX: Final = 4 << 20
 """What is gathered for one frame before the rest waits for the next one."""
+STATE_BYTES: Final = 256
+"""What a state entry needs in a frame beside its value, about."""
 RETRY_SECONDS: Final = 0.25
 """How long after a full disk refused them steps are tried again."""
 
@@ -51,7 +54,7 @@ class Step:
 
     def __init__(self, owner: Owner | None = None) -> None:
         self.owner = owner
-        self.removals: Sequence[tuple[Queue[Any], Returned, int]] = ()
+        self.removals: tuple[Removal, ...] = ()
         self.puts: list[tuple[str, bytes, Attributes | None]] | None = None
         self.states: dict[str, bytes | None] | None = None
         self.before: list[Callable[[Joint], None]] | None = None
@@ -67,7 +70,7 @@ class Step:
 
     def remove(self, queue: Queue[Any], record: Returned, reason: int = ACKED) -> None:
         """Remove a record that the caller holds, counted and out of its place."""
-        self.removals = (*self.removals, (queue, record, reason))
+        self.removals = (*self.removals, Removal(queue, record, reason))
 
     def set_state(self, name: str, value: bytes | None) -> None:
         """Set a state entry of the store; None deletes it."""
@@ -144,8 +147,7 @@ class Steps:
             step = self._waiting.popleft()
             steps.append(step)
             size += step.size
-            for removal in step.removals:
-                joint.remove(*removal)
+            joint.removals += step.removals
             if step.puts is not None:
                 for put in step.puts:
                     joint.put(*put)
@@ -154,8 +156,9 @@ class Steps:
             if step.before is not None:
                 for call in step.before:
                     call(joint)
-        for name, value in states.items():
-            joint.set_state(name, value)
+        joint.states = list(states.items())
+        # At most, and about: what is put has been counted by the joint as well.
+        joint.size += size + len(states) * STATE_BYTES + len(joint.removals) * RANGE_BYTES
         joint.done = partial(self._done, steps)
         joint.undone = partial(self._undone, joint)
         self._commit(joint)
@@ -169,9 +172,10 @@ class Steps:
         self._under_way = []
         self._committed += len(steps)
         for step in steps:
-            for queue, record, _ in step.removals:
-                queue.leasing.leaving.discard(record.counter)
-                queue.leasing.forget(record.counter)
+            for line, record, _ in step.removals:
+                leasing = cast("Queue[Any]", line).leasing
+                leasing.leaving.discard(record.counter)
+                leasing.forget(record.counter)
             if step.after is not None:
                 for call in step.after:
                     call()

@@ -165,7 +165,7 @@ def test_a_whole_bank_comes_back() -> None:
 def effects_first(steps: Steps, step: Step, add: Callable[[Steps, Step], int]) -> int:
     """The mutant whose step is two frames: what it does, and then its ack."""
     ack = Step()
-    ack.removals, step.removals = step.removals, []
+    ack.removals, step.removals = step.removals, ()
     step.when_committed(lambda: _add_later(add, steps, ack))
     return add(steps, step)
 
@@ -173,7 +173,7 @@ def effects_first(steps: Steps, step: Step, add: Callable[[Steps, Step], int]) -
 def ack_first(steps: Steps, step: Step, add: Callable[[Steps, Step], int]) -> int:
     """The mutant whose step is two frames: its ack, and then what it does."""
     ack = Step()
-    ack.removals, step.removals = step.removals, []
+    ack.removals, step.removals = step.removals, ()
     ack.when_committed(lambda: _add_later(add, steps, step))
     return add(steps, ack)
 

@@ -314,3 +314,22 @@ async def test_a_store_that_fails_stops_the_system(town: Town) -> None:
         await system.wait_until_stopped()
     with pytest.raises((ActorStopped, FifoqError)):
         await alice.tell(Deposit(3))
+
+
+async def test_letters_that_are_in_memory_alone_are_not_overlooked(town: Town) -> None:
+    """At `memory` a letter is there before it is written: one that waited was taken for gone."""
+    async with town.system(durability="memory") as system:
+        alice = await account(system)
+        await alice.tell(Transfer("bob", 1))
+        await settle()
+        await alice.stop()
+        await alice_is_told(system)
+        bob = await account(system, "bob")
+        assert await balance(bob) == 3
+
+
+async def alice_is_told(system: ActorSystem) -> None:
+    office: Any = system._office
+    await office.post.queue.put(office.letter("bob", None, Deposit(2)))
+    await settle()
+    assert office.post.queue.tail

@@ -22,7 +22,7 @@ DURABLE_MUTANTS: Final = (
     _mutant(
         "a message is acked before its handler returns",
         "handling",
-        "        tokens = box.office.carried.enter(letter.headers) if letter.headers else None\n",
+        "        tokens = box.office.carried.enter(letter.given) if letter.given else None\n",
         "        tokens = None\n        box.remove(record)\n",
         STEPS,
     ),
@@ -143,7 +143,7 @@ DURABLE_MUTANTS: Final = (
     _mutant(
         "what nobody waits for is handled all the same",
         "handling",
-        "            if letter.headers and box.is_abandoned(letter):\n",
+        "            if letter.given and box.is_abandoned(letter):\n",
         "            if False:\n",
         STEPS,
         ASKS,
