@@ -26,6 +26,8 @@ class FullLife(Life):
         self.reads = self.random.random() < 0.5
         """Whether there are cursors: they keep what would be reclaimed otherwise."""
         self.cursors: dict[str, Cursor[bytes]] = {}
+        self.written_upto: dict[str, int] = {}
+        """While the disk is full: what was written before."""
 
     def _steps(self) -> list[Callable[[], Awaitable[None]]]:
         steps = super()._steps()
@@ -209,6 +211,7 @@ class FullLife(Life):
         """Whatever is refused has changed nothing; what is taken away goes; later all is well."""
         await self._after()
         await self._sure()
+        self.written_upto = {name: self.queues[name].next - 1 for name in NAMES}
         self._fill()
         try:
             for _ in range(self.random.randint(1, 5)):
@@ -236,6 +239,7 @@ class FullLife(Life):
             self._lease_when_full,
             self._end_when_full,
             self._commit_when_full,
+            self._remove_when_full,
         ]
 
     def _fill(self) -> None:
@@ -356,6 +360,24 @@ class FullLife(Life):
             return
         self._commit(tx.keys, [(name, record, id)], [(*entry, "ack") for entry in leased])
         self._end([], [(*entry, "ack") for entry in leased])
+
+    async def _remove_when_full(self) -> None:
+        """What waits in memory alone is left out: it cannot be removed before it is put."""
+        name, queue, model = self.queue()
+        counters = [record.counter for record in model.records.values()]
+        written = [counter for counter in counters if counter <= self.written_upto[name]]
+        if self.kind == "lanes" or not written:
+            return
+        counter = self.random.choice(written)
+        gone = [record for record in model.records.values() if record.counter <= counter]
+        assert await queue.remove_upto(counter) == len(gone)
+        for record in gone:
+            if record in model.burying:
+                model.burying.remove(record)
+            model.gone(record)
+        for entry in [entry for entry in self.leased if entry[1] in gone]:
+            self.leased.remove(entry)
+            self.ended.append(entry[2])
 
 
 async def _wait_for(work: Any) -> Any:
