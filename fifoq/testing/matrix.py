@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from random import Random
 from typing import Final
 
 from msgspec import Struct
@@ -77,6 +78,7 @@ def crash_matrix(
     *,
     prepare: Program | None = None,
     power: bool = False,
+    twice: bool = False,
     states_max: int = 8,
     at: str | None = None,
     part: tuple[int, int] = (1, 1),
@@ -92,8 +94,10 @@ def crash_matrix(
 
     A crash is the end of the process: what was written is there. With `power`, each sync is a
     crash point too, and each point is tried with up to `states_max` of the states that a power cut
-    may leave. `at` tries one state alone, as a failure names it; `part=(2, 4)` the second of four
-    parts of the points. `seed` chooses among states, and what `random` gives.
+    may leave. With `twice`, each restart is crashed too, once, somewhere while the invariant runs,
+    and the invariant is asked again. `at` tries one state alone, as a failure names it;
+    `part=(2, 4)` the second of four parts of the points. `seed` chooses among states, and what
+    `random` gives.
 
     Raises CrashFailure at the first state that does not hold, what the scenario itself raises, and
     NotRepeatable. The scenario runs twice, so it starts from nothing but its machine. While it
@@ -102,6 +106,7 @@ def crash_matrix(
     """
     rehearsal = _run(Machine(seed=seed), scenario, prepare, lambda machine, call: None)
     matrix = _Matrix(invariant, rehearsal, power, states_max, at, part, progress or _print)
+    matrix.twice = twice
     with matrix.thread, _quiet(unless=at is not None):
         performed = _run(Machine(seed=seed), scenario, prepare, matrix.visit)
     if matrix.failure is not None:
@@ -187,6 +192,7 @@ class _Matrix:
         progress: Callable[[str], None],
     ) -> None:
         self.points = self.states = 0
+        self.twice = False
         self.failure: CrashFailure | None = None
         # The scenario's loop stands still in the middle of a step: restarts need another thread.
         self.thread = ThreadPoolExecutor(1, thread_name_prefix=_THREAD)
@@ -206,16 +212,26 @@ class _Matrix:
             return
         states = self.states
         for at, crash, left in self._crashes(machine, call):
-            self.states += 1
-            error = self.thread.submit(_outcome, self._invariant, left).result()
-            if error is not None:
-                # Not raised here: the store under way would take it for a failure of its disk.
-                self.failure = CrashFailure(at, crash, error)
-                self.failure.__cause__ = error
+            second = _Second(at, left, power=self._power) if self.twice else None
+            if not self._holds(at, crash, left):
                 return
+            if second is not None and second.left is not None:
+                left.files.disk.before_change = None
+                if not self._holds(at, f"{crash}, and once more while it came back", second.left):
+                    return
         if self.states > states:
             self.points += 1
             self._tell()
+
+    def _holds(self, at: str, crash: str, machine: Machine) -> bool:
+        self.states += 1
+        error = self.thread.submit(_outcome, self._invariant, machine).result()
+        if error is None:
+            return True
+        # Not raised here: the store under way would take it for a failure of its disk.
+        self.failure = CrashFailure(at, crash, error)
+        self.failure.__cause__ = error
+        return False
 
     def _wants(self, point: str) -> bool:
         if self._point_wanted:
@@ -243,6 +259,27 @@ class _Matrix:
     def report(self) -> CrashReport:
         """What was done."""
         return CrashReport(self.points, self.states, time.monotonic() - self._began)
+
+
+class _Second:
+    """One of the machines that a crash of a restart could leave, each as likely as the others."""
+
+    def __init__(self, at: str, machine: Machine, *, power: bool) -> None:
+        self.left: Machine | None = None
+        self._machine = machine
+        self._power = power
+        self._chance = Random(f"{machine.seed} {at}")
+        self._changes = 0
+        machine.files.disk.before_change = self._at_change
+
+    def _at_change(self) -> None:
+        self._changes += 1
+        if self._chance.random() * self._changes >= 1:
+            return
+        if self._power and self._chance.random() < 0.5:
+            self.left = self._chance.choice([*self._machine.unplugged()])
+        else:
+            self.left = self._machine.killed()
 
 
 def _outcome(invariant: Program, machine: Machine) -> BaseException | None:

@@ -133,6 +133,27 @@ def test_two_steps_lose_what_one_transaction_does_not() -> None:
     assert str(report).startswith(f"{report.points} crash points, {report.states} states, ")
 
 
+def test_a_restart_that_does_not_survive_a_crash_is_found_by_two_of_them() -> None:
+    async def comes_back_carelessly(machine: Machine) -> None:
+        """Takes what is left, and then puts it back: right, if nothing happens in between."""
+        async with fifoq.open_store("data") as store:
+            orders = await store.queue("orders")
+            left = [await orders.take() for _ in range(len(orders))]
+            await orders.put_many(left)
+        await each_is_somewhere_once(machine)
+
+    once = crash_matrix(moved_at_once, comes_back_carelessly, prepare=filled)
+    with pytest.raises(CrashFailure, match="and once more while it came back") as caught:
+        crash_matrix(moved_at_once, comes_back_carelessly, prepare=filled, twice=True)
+    with pytest.raises(CrashFailure) as again:
+        crash_matrix(
+            moved_at_once, comes_back_carelessly, prepare=filled, twice=True, at=caught.value.at
+        )
+    assert str(again.value) == str(caught.value)
+    twice = crash_matrix(moved_at_once, each_is_somewhere_once, prepare=filled, twice=True)
+    assert (twice.points, twice.states) == (once.points, 2 * once.states)
+
+
 def test_parts_go_through_all_of_it_together() -> None:
     whole = crash_matrix(orders, nothing_is_lost, power=True)
     parts = [
