@@ -12,6 +12,7 @@ ASKS: Final = "tests/durable/test_asks.py"
 TIMERS: Final = "tests/durable/test_timers.py"
 DEAD: Final = "tests/durable/test_dead.py"
 CARRIED: Final = "tests/durable/test_carried.py"
+KEYED: Final = "tests/durable/test_keyed.py"
 
 
 def _mutant(name: str, module: str, old: str, new: str, *killers: str) -> Mutant:
@@ -191,5 +192,26 @@ DURABLE_MUTANTS: Final = (
         "                box.office.carried.leave(tokens)\n",
         "                pass\n",
         CARRIED,
+    ),
+    _mutant(
+        "a step tells a keyed actor in memory, after its commit",
+        "targets",
+        "        durable = ref.durable and ref.tree is tree\n",
+        "        durable = False\n",
+        KEYED,
+    ),
+    _mutant(
+        "a letter for a keyed actor that is not there wakes nobody",
+        "post",
+        "            self.wake(letter.to)\n",
+        "            pass\n",
+        KEYED,
+    ),
+    _mutant(
+        "letters of an earlier life wake no keyed actor",
+        "system",
+        "            self._tree.wake(absent)\n",
+        "            pass\n",
+        KEYED,
     ),
 )
