@@ -26,6 +26,8 @@ async def on_thread(
     except asyncio.CancelledError:
         if stop is not None:
             stop()
-        if not work.done():
-            await asyncio.wait([work])
+        await asyncio.wait([work])
+        # Whatever came of it, nobody wants it any more: asyncio need not tell.
+        if not work.cancelled():
+            work.exception()
         raise

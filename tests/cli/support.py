@@ -45,6 +45,15 @@ def fifoq(
     return done
 
 
+def is_running(process: subprocess.Popen[bytes]) -> bool:
+    """Whether it still does, after giving it a moment to."""
+    try:
+        process.wait(0.005)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
 class Said:
     """What a command printed, and how it ended."""
 

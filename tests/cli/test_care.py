@@ -10,7 +10,7 @@ import pytest
 
 import fifoq.sync
 from fifoq.tools import doctor
-from tests.cli.support import command, environment, here
+from tests.cli.support import command, environment, here, is_running
 from tests.cli.support import fifoq as run
 from tests.tools.support import rows_in
 
@@ -76,8 +76,8 @@ def test_a_backup_that_is_killed_is_taken_up(tmp_path: Path, number: signal.Sign
         env=environment(),
         stderr=subprocess.PIPE,
     )
-    while process.poll() is None and not list(tmp_path.glob("b.partial/*.log")):
-        pass
+    while is_running(process) and not list(tmp_path.glob("b.partial/*.log")):
+        continue
     process.send_signal(number)
     said = process.communicate()[1]
     assert b"Traceback" not in said

@@ -11,7 +11,7 @@ import queuelib
 
 import fifoq.sync
 from store import FifoqError, Reader
-from tests.cli.support import PATIENCE_SECONDS, command, environment, here
+from tests.cli.support import PATIENCE_SECONDS, command, environment, here, is_running
 from tests.cli.support import fifoq as run
 from tests.tools.support import rows_in
 
@@ -114,8 +114,8 @@ def test_an_export_that_is_killed_leaves_no_file_and_goes_on(tmp_path: Path) -> 
             queue.put(b"%d" % number * (1 << 20))
     target = tmp_path / "out.msgpack"
     process = subprocess.Popen(command("export", tmp_path / "a", target), env=environment())
-    while process.poll() is None and not Path(f"{target}.part.json").exists():
-        pass
+    while is_running(process) and not Path(f"{target}.part.json").exists():
+        continue
     process.kill()
     process.wait()
     if not target.exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import os
 from pathlib import Path
@@ -132,6 +133,27 @@ def test_an_import_that_was_interrupted_goes_on_and_doubles_nothing(
     twice = asyncio.run(import_records(target, tmp_path / "b", again=True))
     assert (twice.records, twice.keys_kept) == (300, False)
     assert [row.data for row in rows_in(tmp_path / "b")] == [row.data for row in SOME] * 2
+
+
+def test_a_reader_that_is_stopped_leaves_nothing_for_asyncio_to_tell(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The error of the reading that was stopped once came out as one that nobody retrieved."""
+
+    async def cancelled() -> None:
+        reader, writer = os.pipe()
+        with open(reader, "rb") as source:
+            task = asyncio.ensure_future(import_records(source, tmp_path / "a", format="ndjson"))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        os.close(writer)
+
+    asyncio.run(cancelled())
+    gc.collect()
+    assert [record.name for record in caplog.records if record.name == "asyncio"] == []
 
 
 def test_an_export_is_not_mixed_with_another(tmp_path: Path, small_steps: None) -> None:
