@@ -9,11 +9,13 @@ alive, or that have more than enough, stay on disk alone: the post knows their c
 from __future__ import annotations
 
 import asyncio
+import logging
 from array import array
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
+from anyio import move_on_after
 
 from fifoq.durable.letters import Letter, decode_letter
 from fifoq.durable.steps import Steps
@@ -22,7 +24,7 @@ from fifoq.fetching import Fetched, fetched
 from fifoq.jobs import Waiter
 from fifoq.options import LEVELS, OS, Durability
 from fifoq.runs import Returned
-from store import FifoqError, Log
+from store import Log
 
 if TYPE_CHECKING:
     from fifoq.durable.box import Box
@@ -34,6 +36,10 @@ STATE_PREFIX: Final = "actor/"
 UNREADABLE: Final = ""
 """The name under which letters are kept that no actor can get: that of nobody."""
 FETCH_BYTES_MAX: Final = 1 << 20
+CLOSE_SECONDS: Final = 30.0
+"""How long a stop waits for a disk that is full; what is not committed then never happened."""
+
+logger = logging.getLogger("fifoq")
 
 Delivered = tuple[Returned, Letter]
 
@@ -78,7 +84,10 @@ class Post:
         """Deliver no more, and have every step committed."""
         try:
             if self.committer.usable and self.steps.failure is None:
-                await self.steps.flush()
+                with move_on_after(CLOSE_SECONDS) as scope:
+                    await self.steps.flush()
+                if scope.cancelled_caught:
+                    logger.error("steps of actors were not committed; they are made again")
         finally:
             self.steps.close()
             if self._task is not None:
@@ -101,7 +110,8 @@ class Post:
                         self._give(record)
         except QueueClosed:
             return
-        except FifoqError as error:
+        except Exception as error:
+            # Whatever it is: nobody would get a letter any more, and nobody know why.
             self.fail(error)
 
     def _give(self, record: Returned) -> None:

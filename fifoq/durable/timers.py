@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
+
+import msgspec
 
 from fifoq.attributes import Attributes
 from fifoq.durable.letters import Letter, decode_letter, write_letter
@@ -18,7 +21,7 @@ from fifoq.errors import QueueClosed
 from fifoq.fetching import Fetched, delayed_in, fetched
 from fifoq.joint import Joint, Put
 from fifoq.runs import Returned
-from store import FifoqError, Key, Log
+from store import Key, Log
 from store.blocks import PURGED
 
 if TYPE_CHECKING:
@@ -55,9 +58,10 @@ class Timers:
         timers = cls(office, queue)
         found = cast("list[Returned]", await office.post.committer.call(_waiting_in))
         for record in found:
-            named = _named(decode_letter(record.payload))
-            if named is not None:
-                timers._named[named] = record
+            with suppress(msgspec.MsgspecError):
+                named = _named(decode_letter(record.payload))
+                if named is not None:
+                    timers._named[named] = record
         timers._task = office.post.loop.create_task(timers._ring(), name="fifoq timers")
         return timers
 
@@ -148,11 +152,16 @@ class Timers:
                     self._move(record)
         except QueueClosed:
             return
-        except FifoqError as error:
+        except Exception as error:
+            # Whatever it is: no timer would ring any more, and nobody know why.
             self._office.fail(error)
 
     def _move(self, record: Returned) -> None:
-        letter = decode_letter(record.payload)
+        try:
+            letter = decode_letter(record.payload)
+        except msgspec.MsgspecError:
+            # Somebody else put it into our queue: it stays there, and in nobody's way.
+            return
         named = _named(letter)
         step = Step()
         step.remove(self._queue, record)

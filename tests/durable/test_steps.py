@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,7 @@ from msgspec import Struct
 
 from actors import Supervision
 from actors.testing import settle
-from fifoq import Actor, Context, DurableMailbox, SchemaMismatch
+from fifoq import Actor, Context, DiskFull, DurableMailbox, SchemaMismatch
 from fifoq.durable.post import STATE_PREFIX
 from fifoq.testing.simfiles import SimFiles
 from tests.durable.support import (
@@ -184,6 +185,39 @@ async def test_steps_wait_for_a_disk_that_is_full() -> None:
         actor: Any = system._tree.cells["hoarder"]._actor
         assert len(actor.state.seen) == 1_000_000
         assert ref.stats().depth == 0
+
+
+async def test_a_stop_does_not_wait_for_ever_for_a_disk_that_is_full() -> None:
+    class SmallTown(SmallDisk, Town):
+        pass
+
+    class Hoarder(Actor[bytes]):
+        state: Hoard
+
+        async def receive(self, message: bytes, ctx: Context[bytes]) -> None:
+            handled.append(len(message))
+            self.state.seen = message
+
+    handled: list[int] = []
+    town = SmallTown()
+    system = await town.system().start()
+    ref = await system.spawn(Hoarder, name="hoarder", durable=True)
+    town.runner.hold()
+    await started(ref.tell(b"x" * 1_000_000))
+    await town.step()
+    town.fill()
+    town.runner.let_go()
+    await asyncio.sleep(1)
+    with suppress(DiskFull):
+        await system.stop()
+    town.empty()
+    async with town.system() as system:
+        await system.spawn(Hoarder, name="hoarder", durable=True)
+        await settle()
+        # What was not committed never happened: it is handled again.
+        assert handled == [1_000_000] * 2
+        actor: Any = system._tree.cells["hoarder"]._actor
+        assert len(actor.state.seen) == 1_000_000
 
 
 class Hoard(Struct):

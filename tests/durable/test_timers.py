@@ -141,3 +141,18 @@ async def test_a_durable_timer_needs_a_durable_actor(town: Town) -> None:
         await system.spawn(Plain, name="memory")
         ref = await system.spawn(Setter, name="setter", durable=True)
         assert await ref.ask("go") == "refused"
+
+
+async def test_what_is_no_letter_is_in_no_timers_way(town: Town) -> None:
+    async with town.system() as system:
+        queue = system._office.timers._queue  # type: ignore[union-attr]
+        await queue.put(b"\xc1", delay=1)
+        await queue.put(b"\xc1", delay=1000)
+        ref = await system.spawn(Clock, name="clock", durable=True)
+        await ref.tell("once")
+        await asyncio.sleep(10)
+        assert await ref.ask("get") == ["once", "rang", "get"]
+        assert len(queue) == 2
+    async with town.system() as system:
+        ref = await system.spawn(Clock, name="clock", durable=True)
+        assert await ref.ask("get") == ["once", "rang", "get", "get"]
