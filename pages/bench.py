@@ -32,7 +32,7 @@ decides more than anything here. [What each row means](reference/bench.md).
 |---|---|
 {origin}
 
-{verdict}. A target that was missed in this run stays in the table.
+{verdict}. A target that was missed in this run stays in the table.{note}
 
 ## Against yardsticks
 
@@ -52,13 +52,18 @@ command printed.
 
 
 def page(run: dict[str, Any]) -> str:
-    """The page of a run: what `--json` printed, with `command` and `date`."""
+    """The page of a run: what `--json` printed, with `command`, `date` and perhaps a `note`.
+
+    The note, written by hand, says what a reader must know: how many runs there were, and how
+    quiet the machine was.
+    """
     missed = [row for row in run["rows"] if not row["met"]]
     origin = {"command": f"`{run['command']}`", "date": run["date"], **run["place"]}
     absent = "".join(f"- {each['name']}: {each['why']}\n" for each in run["absent"])
     return HEAD.format(
         origin=_lines((name, str(value)) for name, value in origin.items()),
         verdict=f"{len(run['rows']) - len(missed)} rows met their target, {len(missed)} missed",
+        note=f" {run['note']}" if run.get("note") else "",
         rows=_table(("row", "measured", "target", "", "figures"), map(_row, run["rows"])),
         peers=_table(
             ("peer", *RATES.values(), "lost on kill -9", "lost on a power cut"),

@@ -35,12 +35,19 @@ def table(run: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def verdict(run: dict[str, Any]) -> str:
+    """How many rows met their target."""
+    met = sum(row["met"] for row in run["rows"])
+    return f"{met} of its {len(run['rows'])} rows met their target"
+
+
 def main() -> None:
     run = json.loads(bench.KEPT.read_text())
     text = README.read_text()
     found = re.search(r"^\| 100 bytes each \|.*?(?=\n\n)", text, re.DOTALL | re.MULTILINE)
     assert found is not None
-    README.write_text(text.replace(found[0], table(run)))
+    text = text.replace(found[0], table(run))
+    README.write_text(re.sub(r"\d+ of its \d+ rows met their target", verdict(run), text))
 
 
 if __name__ == "__main__":

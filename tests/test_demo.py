@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import signal
@@ -68,6 +69,29 @@ def test_the_service_is_killed_in_the_middle_and_every_promise_is_kept(
     for drawing in re.findall(r"<svg.*?</svg>", page):
         xml.fromstring(drawing)
     assert not re.search(r"(src|href)=", page), "the page needs nothing but itself"
+
+
+def test_the_verb_gives_the_figures_to_scripts_and_nothing_else(tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "fifoq.cli", "demo", "--no-spark", "--json"),
+            *("--seconds", "0.3", "--report", str(report)),
+        ],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert found["kept"]
+    assert not any(found["promises"].values())
+    assert found["rows"] >= found["confirmed"] > 0
+    assert (found["spark"], len(found["kills"]), len(found["open_seconds"])) == (False, 1, 2)
+    assert report.is_file()
 
 
 def test_an_interrupt_ends_the_demo_without_a_traceback_and_leaves_nothing(tmp_path: Path) -> None:

@@ -143,5 +143,6 @@ def test_every_figure_is_that_of_the_kept_run_and_has_its_command() -> None:
     """As the page of benchmarks has it; `python -m pages.readme` writes them."""
     run = json.loads(bench.KEPT.read_text())
     assert readme.table(run) in README
+    assert readme.verdict(run) in README
     for rows in re.findall(r"`fifoq bench --rows ([\w-]+)`", readme.table(run)):
         assert f"| `{rows}` |" in (ROOT / "docs/reference/bench.md").read_text()

@@ -242,7 +242,7 @@ class Run:
             left = len(await system.store.queue("orders"))
         report = check_store(self.path)
         promises = self.books.promises(rows, balances)
-        promises += [("no order waits any more", left), ("the log is sound", not report.sound)]
+        promises += [("no order waits any more", left), ("the log is sound", int(not report.sound))]
         size = sum(path.stat().st_size for path in Path(self.path).glob("*.log"))
         frames = sum(segment.frames for segment in report.segments)
         return Outcome(promises, len(rows), parquet_bytes, len(report.segments), frames, size)
