@@ -11,6 +11,7 @@ and with which state an actor came back (`back`).
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from typing import Final
@@ -133,6 +134,8 @@ async def work(job: Job) -> None:
 
 
 def main() -> None:
+    # What recovery finds after a kill is no news here.
+    logging.getLogger("store").addHandler(logging.NullHandler())
     for line in sys.stdin:
         job = msgspec.json.decode(line, type=Job)
         pid = os.fork()

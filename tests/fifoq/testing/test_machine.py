@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import fifoq
-from fifoq.testing import Machine, Stuck
+from fifoq import Actor, ActorSystem, Context
+from fifoq.testing import Machine, Probe, Stuck
 
 
 async def put_some(machine: Machine) -> None:
@@ -130,3 +131,22 @@ def test_a_program_that_can_not_go_on_and_a_second_one_at_once_are_told() -> Non
         machine.run(stuck())
     machine.run(nested())
     assert repr(machine) == "<Machine seconds=0.000 notes=0 off>"
+
+
+class Clerk(Actor[str]):
+    """Tells whoever has the name of the probe."""
+
+    async def receive(self, message: str, ctx: Context[str]) -> None:
+        ctx.tell("probe", message.upper())
+
+
+def test_a_probe_hears_of_a_step_of_a_durable_actor() -> None:
+    async def main() -> None:
+        async with ActorSystem("data") as system:
+            probe = await Probe[str].spawn(system)
+            clerk = await system.spawn(Clerk, name="clerk", durable=True)
+            await clerk.tell("tea")
+            await probe.expect("TEA")
+            await probe.expect_nothing(seconds=60)
+
+    Machine().run(main())
