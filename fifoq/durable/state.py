@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import Any, Final, get_type_hints
 
 import msgspec
 
@@ -109,7 +110,8 @@ def _resolve(base: type[Any], text: str) -> Any:
     # Those of its methods: a class that was made by `exec` has no module to look up.
     known = functions[0].__globals__ if functions else vars(sys.modules[base.__module__])
     try:
-        return eval(text, known, dict(vars(base)))
+        annotated = SimpleNamespace(__annotations__={"state": text})
+        return get_type_hints(annotated, known, dict(vars(base)))["state"]
     except NameError as error:
         raise TypeError(
             f"the state of {base.__name__} is annotated as {text!r}: {error}. Nothing was spawned. "

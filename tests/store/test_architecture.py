@@ -30,8 +30,17 @@ UNSAFE_CALLS = {"eval", "exec", "compile", "__import__"}
 # The seam itself; and what may name the real thing as the default on its other side.
 SEAM = {"store/osfiles.py"}
 SURFACES = {"store/__main__.py"}
-# Where an event loop is made.
-LOOPS = {"actors/testing/virtual.py"}
+# What single modules of the actors need of the world: an event loop that is made, signals that are
+# heard, and the wall clock for a moment that somebody names. Handlers are timed by a clock that
+# decides nothing.
+ACTORS_WORLD = {
+    "actors/actor.py": {"datetime"},
+    "actors/draining.py": {"signal"},
+    "actors/system.py": {"signal"},
+    "actors/testing/virtual.py": {"selectors"},
+    "actors/timers.py": {"datetime", "time"},
+    "actors/timing.py": {"time"},
+}
 ALLOWED_IMPORTS = {"store": set(), "actors": set(), "fifoq": {"store", "actors"}}
 
 
@@ -95,7 +104,7 @@ def test_imports_point_down(package: str) -> None:
 
 @pytest.mark.parametrize(("name", "tree"), ACTORS)
 def test_actors_touch_no_files_and_take_time_from_the_loop(name: str, tree: ast.Module) -> None:
-    allowed = {"asyncio", "random"} | ({"selectors"} if name in LOOPS else set())
+    allowed = {"asyncio", "random"} | ACTORS_WORLD.get(name, set())
     assert not imported(tree) & (WORLD - allowed | {"aiofiles"})
     assert not called(tree) & WORLD_CALLS
     assert "sleep" not in called(tree), "asyncio.sleep is named in full"
