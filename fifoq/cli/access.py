@@ -11,17 +11,18 @@ import os
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from fifoq.control.client import ANSWER_SECONDS, connect
-from fifoq.control.desk import NotThere, Visit
-from fifoq.control.messages import Request
+from fifoq.control.messages import NotThere, Request
 from fifoq.control.place import is_there
-from fifoq.store import open_store
 from fifoq.view import View
 from store import AlreadyOpen
 from store.checkpoint import CHECKPOINT_NAMES
 from store.segment import segment_number
+
+if TYPE_CHECKING:
+    from fifoq.control.desk import Visit
 
 A = TypeVar("A")
 
@@ -58,6 +59,10 @@ async def session(path: str, *, make: bool = False) -> AsyncIterator[Session]:
     NotThere, AlreadyOpen if its owner cannot be asked. What is leased and not acked is given back
     at the end.
     """
+    # Here: whoever only looks needs neither.
+    from fifoq.control.desk import Visit
+    from fifoq.store import open_store
+
     if not make:
         require_store(path)
     until = time.monotonic() + BUSY_SECONDS

@@ -6,7 +6,6 @@ an object on stdout, where a script looks for the answer.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import os
 import signal
@@ -115,6 +114,9 @@ def guard(function: Callable[P, None]) -> Callable[P, None]:
 def run(function: Callable[[], Coroutine[Any, Any, R]]) -> R:
     """Run a coroutine to its end. Ctrl-C and SIGTERM cancel it, so it leaves things in order."""
 
+    # Here: help needs none of it.
+    import asyncio
+
     async def main() -> R:
         task = asyncio.current_task()
         assert task is not None
@@ -140,7 +142,7 @@ def _as_end(error: Exception) -> Ended | None:
     """How a verb ends that raised this; None for a mistake of ours, which needs its traceback."""
     # Here: help needs none of it.
     from fifoq.control.client import NoAnswer, Refused
-    from fifoq.control.desk import NotThere
+    from fifoq.control.messages import NotThere
     from store import AlreadyOpen, CorruptionError, FifoqError
 
     if isinstance(error, Ended):

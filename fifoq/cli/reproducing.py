@@ -15,7 +15,7 @@ import typer
 from actors import Actor
 from fifoq.cli.letters import read_letters
 from fifoq.cli.output import escaped, print_json, value_json
-from fifoq.control.desk import NotThere
+from fifoq.control.messages import NotThere
 from fifoq.durable.dead import DeadMessage, Reproduced, read_dead
 from fifoq.durable.post import MAILBOXES
 

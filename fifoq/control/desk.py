@@ -27,6 +27,7 @@ from fifoq.control.messages import (
     LeasedRecord,
     MarkOf,
     Moved,
+    NotThere,
     Placed,
     Pour,
     Purge,
@@ -54,10 +55,6 @@ HAND_OUT_SECONDS: Final = 5.0
 _SECOND: Final = 1e9
 
 Answer = MarkOf | Stats | Placed | Leased | Count | Moved | Compacted | Explanation
-
-
-class NotThere(FifoqError):
-    """What was asked for is not there. Nothing was changed."""
 
 
 class Visit:

@@ -40,6 +40,10 @@ class MessageError(FifoqError):
     """The other side sent what the protocol does not allow; the connection is of no use."""
 
 
+class NotThere(FifoqError):
+    """What was asked for is not there. Nothing was changed."""
+
+
 class _Request(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="ask"
 ):

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import fifoq
-from fifoq.control.desk import NotThere, Visit
+from fifoq.control.desk import Visit
 from fifoq.control.messages import (
     Ack,
     Count,
@@ -21,6 +21,7 @@ from fifoq.control.messages import (
     Lease,
     Leased,
     Moved,
+    NotThere,
     Placed,
     Purge,
     Put,
