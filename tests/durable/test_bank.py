@@ -124,12 +124,17 @@ DEEP_PARTS = 8
 
 
 @pytest.mark.parametrize(
-    ("transfers", "clerks", "part"),
+    ("transfers", "clerks", "part", "power"),
     [
-        pytest.param(40, 2, (1, 2), id="suite"),
+        pytest.param(40, 2, (1, 2), True, id="suite"),
+        pytest.param(
+            *(1950, 1, (1, 1), False),
+            id="deep-killed",
+            marks=[pytest.mark.deep, pytest.mark.timeout(3600)],
+        ),
         *(
             pytest.param(
-                *(1000, 1, (part, DEEP_PARTS)),
+                *(1000, 1, (part, DEEP_PARTS), True),
                 id=f"deep-{part}",
                 marks=[pytest.mark.deep, pytest.mark.timeout(3600)],
             )
@@ -138,10 +143,10 @@ DEEP_PARTS = 8
     ],
 )
 def test_money_is_conserved_and_every_transfer_happens_once(
-    transfers: int, clerks: int, part: tuple[int, int]
+    transfers: int, clerks: int, part: tuple[int, int], power: bool
 ) -> None:
     bank = Bank(accounts=1000, transfers=transfers, clerks=clerks)
-    report = crash_matrix(bank.day, bank.holds, power=True, states_max=3, part=part)
+    report = crash_matrix(bank.day, bank.holds, power=power, states_max=3, part=part)
     record("bank", points=report.points, states=report.states, violations=0, seed=0)
     assert bank.checked == report.states >= report.points
 
