@@ -23,6 +23,7 @@ import pyspark
 
 from fifoq.spark.session import find_java
 from tests.rigs.mounts import private
+from tests.support.java import QUICK, VARIABLES
 
 PATIENCE_SECONDS = 240.0
 """After this it counts as hung; on a machine with nothing else to do all takes half a minute."""
@@ -70,14 +71,10 @@ class Cluster:
 
     def __exit__(self, *error: object) -> None:
         """Each process leads a group of its own, in which its executors are."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            for process in self._processes:
-                _kill(process, number)
-            for process in self._processes:
-                try:
-                    process.wait(20)
-                except subprocess.TimeoutExpired:
-                    pass
+        for process in self._processes:
+            _kill(process, signal.SIGKILL)
+        for process in self._processes:
+            process.wait(20)
 
     def run(self, module: str, *arguments: str, **environment: str) -> str:
         """Run a module of ours as a driver, from a directory of its own; returns what it prints."""
@@ -151,6 +148,7 @@ class Cluster:
             "SPARK_DAEMON_MEMORY": "256m",
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
+            **dict.fromkeys(VARIABLES, QUICK),
         }
 
     def _wait_for(self, condition: Callable[[dict[str, Any]], object]) -> None:

@@ -15,12 +15,14 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 import fifoq.spark
+from tests.support.java import QUICK
 
 CONF = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "512m",
     "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": QUICK,
     "spark.executor.cores": "1",
     "spark.cores.max": "2",
     "spark.sql.shuffle.partitions": "2",
