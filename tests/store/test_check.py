@@ -855,11 +855,10 @@ def test_the_module_runs_as_a_program(
     with open_log(path) as log:
         log.put("orders", [b"a"])
     monkeypatch.setattr(sys, "argv", ["store", "show", path])
-    monkeypatch.delitem(sys.modules, "store.__main__")
     pipe = signal.getsignal(signal.SIGPIPE)
     try:
         with pytest.raises(SystemExit) as caught:
-            runpy.run_module("store", run_name="__main__")
+            runpy.run_path(main.__code__.co_filename, run_name="__main__")
     finally:
         signal.signal(signal.SIGPIPE, pipe)
     assert caught.value.code == 0
