@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from actors import ActorError
+from fifoq.burying import printable, text_of
 from fifoq.durable.letters import Letter
 from fifoq.durable.steps import Step
 from store import Log
@@ -64,6 +65,7 @@ class Asks:
         self._order: deque[tuple[int, str]] = deque()
         """Answers by age."""
         self._waiters: dict[str, list[asyncio.Future[Answer]]] = {}
+        self._failure: Exception | None = None
 
     async def open(self) -> None:
         """See what is kept, and forget what was kept long enough."""
@@ -76,6 +78,8 @@ class Asks:
 
     async def ask(self, id: str, payload: bytes) -> Answer:
         """The answer to the ask with that id; `payload` is put if nobody asked so before."""
+        if self._failure is not None:
+            raise self._failure
         time_answered = self._times.get(id)
         if time_answered:
             return await self._read(id)
@@ -96,6 +100,15 @@ class Asks:
                 if not waiters:
                     del self._waiters[id]
 
+    def close(self, error: Exception) -> None:
+        """Whoever waits, or asks from now on, gets the error: no answer will come in this life."""
+        self._failure = self._failure or error
+        waiters, self._waiters = self._waiters, {}
+        for futures in waiters.values():
+            for future in futures:
+                if not future.done():
+                    future.set_exception(error)
+
     async def _read(self, id: str) -> Answer:
         name = STATE_PREFIX + id
         values: Any = await self._post.committer.call(lambda log: log.states_of([name]))
@@ -108,7 +121,9 @@ class Asks:
         id = letter.headers.get(ID_HEADER)
         if id is None or self._times.get(id, 1):
             return
-        reason = None if failure is None else f"{type(failure).__name__}: {failure}"[:500]
+        reason = None
+        if failure is not None:
+            reason = printable(f"{type(failure).__name__}: {text_of(failure)}")
         answer = Answer(time.time_ns(), msgspec.Raw(value or b"\xc0"), reason)
         step.set_state(STATE_PREFIX + id, _encode(answer))
         self._forget_old(step)

@@ -205,6 +205,7 @@ class Durably:
         self._box.office.asks.answer(step, letter, context.encoded, error)
         if asker is None:
             return
+        step.asker = asker
         if error is not None:
             step.when_committed(partial(refuse, asker, error))
         else:
@@ -292,6 +293,7 @@ class Durably:
         box.office.asks.answer(step, letter, None, answer)
         asker = box.asker_of(letter) if letter.given else None
         if asker is not None:
+            step.asker = asker
             step.when_committed(partial(refuse, asker, answer))
         self._add(step)
         box.settled()

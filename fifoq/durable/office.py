@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from actors import Actor, Mailbox, MailboxOptions
+from actors import Actor, Mailbox, MailboxOptions, SystemStopped
 from fifoq.durable.asks import Asks
 from fifoq.durable.box import Box
 from fifoq.durable.carried import Carried
@@ -72,8 +72,12 @@ class Office:
 
     async def close(self) -> None:
         """Ring and deliver no more, and have every step committed."""
-        await self.timers.close()
-        await self.post.close()
+        try:
+            await self.timers.close()
+            await self.post.close()
+        finally:
+            failure = self.post.steps.failure or self.post.committer.failure
+            self.asks.close(failure or SystemStopped("answer"))
 
     def box(self, name: str | None, mailbox: MailboxOptions | Mailbox | None) -> Box:
         """The mailbox of a durable actor. ValueError for a name that can not last."""

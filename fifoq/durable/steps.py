@@ -50,7 +50,7 @@ class Step:
     Most steps have little, and there are many: what one does not have costs nothing.
     """
 
-    __slots__ = ("after", "before", "owner", "puts", "removals", "size", "states")
+    __slots__ = ("after", "asker", "before", "owner", "puts", "removals", "size", "states")
 
     def __init__(self, owner: Owner | None = None) -> None:
         self.owner = owner
@@ -59,6 +59,8 @@ class Step:
         self.states: dict[str, bytes | None] | None = None
         self.before: list[Callable[[Joint], None]] | None = None
         self.after: list[Callable[[], None]] | None = None
+        self.asker: asyncio.Future[object] | None = None
+        """Who hears of it when it is committed, and of the failure if it never is."""
         self.size = 0
 
     def put(self, queue: str, payload: bytes, attributes: Attributes | None = None) -> None:
@@ -115,6 +117,8 @@ class Steps:
         """Commit the step as soon as it can be; returns its number, for `committed`."""
         self._waiting.append(step)
         self._added += 1
+        if self.failure is not None:
+            _refuse_asker(step, self.failure)
         if not (self._scheduled or self._under_way):
             self._scheduled = True
             # At the end of the turn: others of it belong into the same frame.
@@ -217,9 +221,18 @@ class Steps:
         for _, future in waiting:
             if not future.done():
                 future.set_exception(error)
+        for step in (*self._under_way, *self._waiting):
+            _refuse_asker(step, error)
         self._fail(error)
 
     def close(self) -> None:
-        """Try nothing again."""
+        """Try nothing again: askers of what is not committed hear so."""
         if self._retry is not None:
             self._retry.cancel()
+        for step in (*self._under_way, *self._waiting):
+            _refuse_asker(step, self.failure or FifoqError("the store was closed"))
+
+
+def _refuse_asker(step: Step, error: FifoqError) -> None:
+    if step.asker is not None and not step.asker.done():
+        step.asker.set_exception(error)

@@ -167,9 +167,10 @@ class ActorSystem(actors.ActorSystem):
         """Ask a durable actor, alive or not, by an id that survives: whoever asks again with the
         same id, also after a restart, gets the answer to the first ask, and nothing happens twice.
 
-        Raises AskTimeout (ask again, the ask goes on), AskFailed if there will be no answer, and
-        msgspec.ValidationError if the answer is no `returns`. Answers are kept for `answers_kept`
-        seconds, or until `forget`.
+        Raises AskTimeout (ask again, the ask goes on), AskFailed if there will be no answer,
+        SystemStopped or the store's failure if the system ends before (ask again in its next life),
+        and msgspec.ValidationError if the answer is no `returns`. Answers are kept for
+        `answers_kept` seconds, or until `forget`.
         """
         office = self._open_office()
         (target,) = targets(office.post, self._tree, to, message)

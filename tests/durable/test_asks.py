@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pytest
 
-from actors import ActorStopped, AskTimeout, NoReply, Reply
+from actors import ActorStopped, AskTimeout, NoReply, Reply, SystemStopped
 from actors.testing import settle
-from fifoq import Actor, AskFailed, Context
+from fifoq import Actor, AskFailed, Context, DiskFull
+from store import FifoqError
 from tests.durable.support import (
     AT_ONCE,
+    Account,
     Balance,
     Boom,
     Deposit,
@@ -23,7 +27,7 @@ from tests.durable.support import (
     balance,
     wall_follows_loop,
 )
-from tests.fifoq.support import started
+from tests.fifoq.support import SmallDisk, started
 
 pytestmark = pytest.mark.anyio
 
@@ -135,6 +139,95 @@ async def test_an_ask_whose_message_fails_has_no_answer(town: Town) -> None:
             with pytest.raises(AskFailed, match="ValueError: boom"):
                 await system.ask(alice, Boom(), id="x")
         assert alice.stats().failed == 4
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize("error", [ValueError("caf\udce9"), Mute()])
+async def test_an_error_that_can_not_be_written_is_a_failure_like_others(
+    town: Town, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    # A report of the test with that text could not be sent either.
+    caplog.set_level(logging.CRITICAL, "actors")
+
+    class Odd(Account):
+        async def receive(self, message: Message, ctx: Context[Message]) -> None:
+            if isinstance(message, Boom):
+                raise error
+            await super().receive(message, ctx)
+
+    async with town.system() as system:
+        odd = await system.spawn(Odd, name="odd", durable=True, mailbox=AT_ONCE)
+        with pytest.raises(AskFailed, match=type(error).__name__):
+            await system.ask(odd, Boom(), id="x")
+        assert len(await (await system.dead_letters()).list()) == 1
+        assert await balance(odd) == 0
+        assert len(system._office.post.queue) == 0  # type: ignore[union-attr]
+
+
+async def test_a_stopped_system_leaves_nobody_waiting(town: Town) -> None:
+    async with town.system() as system:
+        asking = await started(system.ask("nobody", Balance(), id="a", timeout=None))
+    with pytest.raises(SystemStopped):
+        await asking
+    with pytest.raises(SystemStopped):
+        await system.ask("nobody", Balance(), id="a")
+
+
+async def test_a_store_that_fails_leaves_nobody_waiting(town: Town) -> None:
+    class Two(Account):
+        async def receive(self, message: Message, ctx: Context[Message]) -> None:
+            await asyncio.sleep(1)
+            self.state.balance += 1
+            town.files.fail_next_datasync("ghost")
+            ctx.reply(self.state.balance)
+
+    system = await town.system().start()
+    two = await system.spawn(Two, name="two", durable=True)
+    first = await started(two.ask(Balance(), timeout=None))
+    by_id = await started(system.ask(two, Balance(), id="a", timeout=None))
+    second = await started(two.ask(Balance(), timeout=None))
+    with pytest.raises(FifoqError):
+        await system.wait_until_stopped()
+    for asking in (first, by_id):
+        with pytest.raises(FifoqError):
+            await asking
+    with pytest.raises((ActorStopped, FifoqError)):
+        await second
+
+
+async def test_askers_of_steps_that_a_full_disk_refuses_hear_of_the_stop() -> None:
+    class SmallTown(SmallDisk, Town):
+        pass
+
+    class Hoarder(Actor[bytes]):
+        state: Hoard
+
+        async def receive(self, message: bytes, ctx: Context[bytes]) -> None:
+            self.state.seen = message
+            ctx.reply(len(message))
+
+    town = SmallTown()
+    system = await town.system().start()
+    ref = await system.spawn(Hoarder, name="hoarder", durable=True)
+    town.runner.hold()
+    asking = await started(ref.ask(b"x" * 1_000_000, timeout=None))
+    await town.step()
+    town.fill()
+    town.runner.let_go()
+    await asyncio.sleep(1)
+    assert ref.stats().handled == 1
+    with suppress(DiskFull):
+        await system.stop()
+    with pytest.raises(FifoqError):
+        await asking
+
+
+class Hoard(msgspec.Struct):
+    seen: bytes = b""
 
 
 async def test_answers_are_kept_for_a_while(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:

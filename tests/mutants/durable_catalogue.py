@@ -164,6 +164,21 @@ DURABLE_MUTANTS: Final = (
         ASKS,
     ),
     _mutant(
+        "whoever asked for a step that is never committed waits for ever",
+        "steps",
+        "        for step in (*self._under_way, *self._waiting):\n"
+        "            _refuse_asker(step, error)\n",
+        "",
+        ASKS,
+    ),
+    _mutant(
+        "whoever asked a system that has stopped waits for ever",
+        "asks",
+        "        waiters, self._waiters = self._waiters, {}\n",
+        "        waiters: dict[str, list[asyncio.Future[Answer]]] = {}\n",
+        ASKS,
+    ),
+    _mutant(
         "a timer that is forgotten rings",
         "timers",
         "            joint.remove(self._queue, found, PURGED)\n",
