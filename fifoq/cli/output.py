@@ -68,10 +68,20 @@ class RecordWriter:
         attempt: int = 0,
     ) -> None:
         """BrokenPipeError if nobody reads it."""
+        self._out.write(self.line(key, payload, headers, typed=typed, attempt=attempt))
+
+    def line(
+        self,
+        key: Key,
+        payload: bytes,
+        headers: Mapping[str, str],
+        *,
+        typed: bool = False,
+        attempt: int = 0,
+    ) -> bytes:
+        """A record as it is printed, with its end."""
         if self._json:
-            line = as_json(self._view(key, payload, headers, typed, attempt))
-            self._out.write(line + b"\n")
-            return
+            return as_json(self._view(key, payload, headers, typed, attempt)) + b"\n"
         data = value_json(payload) if typed and not self._raw else payload
         if self._escape:
             data = escaped(data)
@@ -79,11 +89,17 @@ class RecordWriter:
             told = [f"{key.counter}", moment(key.timestamp), f"{len(payload)} B"]
             told += [f"{name}={value!r}" for name, value in headers.items()]
             data = "  ".join(told).encode() + b"  " + data
-        self._out.write(data + self._end)
+        return data + self._end
 
     def flush(self) -> None:
         """On return whoever reads has them, or BrokenPipeError."""
         self._out.flush()
+
+    async def hand_over(self, data: bytes) -> None:
+        """The same for bytes, while the loop goes on, however long whoever reads takes."""
+        from fifoq.cli.handing import hand_over
+
+        await hand_over(self._out, data)
 
     def _view(
         self, key: Key, payload: bytes, headers: Mapping[str, str], typed: bool, attempt: int

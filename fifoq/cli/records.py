@@ -231,17 +231,22 @@ async def _take(
     while count is None or taken < count:
         page = PAGE_RECORDS if count is None else min(count - taken, PAGE_RECORDS)
         leasing = Lease(queue=queue, count=page, seconds=LEASE_SECONDS, timeout=wait)
-        seconds = None if wait is None else wait + ANSWER_SECONDS
-        leased = await asked.ask(leasing, Leased, seconds=seconds)
+        most = None if wait is None else wait + ANSWER_SECONDS
+        leased = await asked.ask(leasing, Leased, seconds=most)
         if not leased.records:
             break
-        for record in leased.records:
-            key = Key(record.counter, record.time)
-            writer.write(
-                key, record.payload, record.headers, typed=leased.typed, attempt=record.attempt
+        lines = [
+            writer.line(
+                Key(record.counter, record.time),
+                record.payload,
+                record.headers,
+                typed=leased.typed,
+                attempt=record.attempt,
             )
-        # Whoever reads has it before it is gone.
-        writer.flush()
+            for record in leased.records
+        ]
+        # Whoever reads has it before it is gone. He may be slow: others ask this loop meanwhile.
+        await writer.hand_over(b"".join(lines))
         await asked.ask(Ack(queue=queue), Count)
         taken += len(leased.records)
     return taken

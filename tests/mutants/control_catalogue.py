@@ -19,8 +19,10 @@ CONTROL_MUTANTS: Final = (
     _mutant(
         "a record is acked before whoever reads has it",
         "cli.records",
-        "        writer.flush()\n        await asked.ask(Ack(queue=queue), Count)\n",
-        "        await asked.ask(Ack(queue=queue), Count)\n        writer.flush()\n",
+        '        await writer.hand_over(b"".join(lines))\n'
+        "        await asked.ask(Ack(queue=queue), Count)\n",
+        "        await asked.ask(Ack(queue=queue), Count)\n"
+        '        await writer.hand_over(b"".join(lines))\n',
         TAKING,
     ),
     _mutant(
