@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -103,11 +104,12 @@ def back_up(
 
     On return it is whole and durable, and holds everything that was durable when this was called.
     With `copy` no file is shared with the store. Interrupted, it leaves `TARGET.partial`, which the
-    next run takes up. TargetExists, CorruptionError, FormatError, AccessError: there is no backup.
+    next run takes up. TargetExists, TargetInside, CorruptionError, FormatError, AccessError: there
+    is no backup.
     """
     path, target = os.fspath(path), os.fspath(target)
     try:
-        partial = begin_directory(target)
+        partial = begin_directory(target, source=path)
         with Reader(path) as reader:
             done = _Work(path, partial, reader, copy, progress).run()
         end_directory(partial, target)
@@ -346,12 +348,13 @@ def restore(
 
     It is checked from end to end before it gets its name, unless `check` is false. With `link`
     sealed segments are shared with the backup. The backup stays as it is. NoBackup, TargetExists,
-    CorruptionError: there is no store at `target`; what was copied is in `TARGET.partial`.
+    TargetInside, CorruptionError: there is no store at `target`; what was copied is in
+    `TARGET.partial`.
     """
     path, target = os.fspath(path), os.fspath(target)
     backup = read_backup(path)
     try:
-        partial = begin_directory(target)
+        partial = begin_directory(target, source=path)
         names = [name for name in _files_of(path) if name != DESCRIPTION]
         total = sum(os.path.getsize(f"{path}/{name}") for name in names)
         done = 0
@@ -378,11 +381,12 @@ def restore(
 
 
 def _files_of(path: str) -> list[str]:
-    """Every file below a directory, relative to it."""
+    """Every file below a directory, relative to it; not the socket that a dead owner left."""
     return sorted(
         os.path.relpath(f"{directory}/{name}", path)
         for directory, _, names in os.walk(path)
         for name in names
+        if not stat.S_ISSOCK(os.lstat(f"{directory}/{name}").st_mode)
     )
 
 

@@ -28,10 +28,26 @@ class TargetExists(FifoqError):
         super().__init__(f"{path}: it exists. Nothing was changed. Remove it, or name another.")
 
 
-def begin_directory(target: str) -> str:
-    """Make the directory that becomes `target` when it is whole, or take up one that was begun."""
+class TargetInside(FifoqError):
+    """The target would be a part of its own source. Nothing was changed."""
+
+    def __init__(self, path: str, source: str) -> None:
+        super().__init__(
+            f"{path}: it is inside {source}, which holds nothing but its own files. Nothing was "
+            f"changed. Name a directory elsewhere."
+        )
+
+
+def begin_directory(target: str, *, source: str) -> str:
+    """Make the directory that becomes `target` when it is whole, or take up one that was begun.
+
+    TargetExists, TargetInside if it is below `source`: nothing was changed.
+    """
     if os.path.lexists(target):
         raise TargetExists(target)
+    inside = os.path.realpath(source)
+    if os.path.commonpath((inside, os.path.realpath(target))) == inside:
+        raise TargetInside(target, source)
     partial = target.rstrip("/") + PARTIAL_SUFFIX
     os.makedirs(os.path.dirname(partial) or ".", exist_ok=True)
     with suppress(FileExistsError):

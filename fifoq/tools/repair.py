@@ -106,7 +106,7 @@ def repair(
     Records keep their keys and all columns; totals, cursors and options come along as far as they
     are intact. Records whose removal is in the damage are there again. The store at `path` is not
     changed; it must have no owner. On return the new store is closed, durable and sound.
-    AlreadyOpen, TargetExists, NothingLeft, AccessError: there is no new store.
+    AlreadyOpen, TargetExists, TargetInside, NothingLeft, AccessError: there is no new store.
     """
     path, target = os.fspath(path), os.fspath(target)
     try:
@@ -116,7 +116,7 @@ def repair(
         directory = Directory(evidence, path)
         try:
             directory.lock()
-            partial = begin_directory(target)
+            partial = begin_directory(target, source=path)
             # Half a repair is of no use to the next one.
             shutil.rmtree(partial)
             found = _Found(directory)

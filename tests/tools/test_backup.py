@@ -17,7 +17,8 @@ import fifoq.sync
 from fifoq.consumers import Position, write_position
 from fifoq.tools import backup, copying
 from fifoq.tools.backup import NoBackup, back_up, read_backup, restore
-from fifoq.tools.copying import TargetExists
+from fifoq.tools.copying import TargetExists, TargetInside
+from fifoq.tools.repair import repair
 from store import CorruptionError, LogOptions, Reader, open_log
 from store.check import check_store
 from tests.support.staging import staged_batch
@@ -215,6 +216,21 @@ def test_a_backup_is_checked_before_it_is_restored(tmp_path: Path) -> None:
         restore(tmp_path / "backup", tmp_path / "restored")
     assert not (tmp_path / "restored").exists()
     assert not restore(tmp_path / "backup", tmp_path / "restored", check=False).checked
+
+
+def test_nothing_goes_into_the_directory_it_comes_from(tmp_path: Path) -> None:
+    some_store(tmp_path / "store")
+    back_up(tmp_path / "store", tmp_path / "backup")
+    (tmp_path / "link").symlink_to("store")
+    before = sorted(tmp_path.rglob("*"))
+    for target in ("store/sub", "store/deep/sub/", "link/sub", "other/../store/sub"):
+        with pytest.raises(TargetInside, match="Name a directory elsewhere"):
+            back_up(tmp_path / "store", f"{tmp_path}/{target}")
+    with pytest.raises(TargetInside):
+        restore(tmp_path / "backup", tmp_path / "backup" / "sub")
+    with pytest.raises(TargetInside):
+        repair(tmp_path / "store", tmp_path / "store" / "sub")
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_nothing_that_exists_is_replaced(tmp_path: Path) -> None:
