@@ -78,6 +78,30 @@ def headers_of(pairs: list[str] | None) -> dict[str, str] | None:
     return headers or None
 
 
+def seconds(option: typer.CallbackParam, value: float | None) -> float | None:
+    """The same number, for the callback of an option. BadParameter for nan, inf and ages."""
+    return _checked_seconds(option, value, above=False)
+
+
+def seconds_above_0(option: typer.CallbackParam, value: float | None) -> float | None:
+    """The same number. BadParameter for 0 as well."""
+    return _checked_seconds(option, value, above=True)
+
+
+def _checked_seconds(
+    option: typer.CallbackParam, value: float | None, *, above: bool
+) -> float | None:
+    # Here: help needs none of it.
+    from fifoq.attributes import check_seconds
+
+    if value is not None:
+        try:
+            check_seconds(str(option.name), value, "Nothing was done.", above=above)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+    return value
+
+
 def given(**values: Any) -> dict[str, Any]:
     """Those that are not None."""
     return {name: value for name, value in values.items() if value is not None}

@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
-from fifoq.cli.arguments import Json
+from fifoq.cli.arguments import Json, seconds
 from fifoq.cli.frame import verb
 
-Seconds = Annotated[float, typer.Option("--seconds", min=0.1, help="Of load in each life.")]
+Seconds = Annotated[
+    float, typer.Option("--seconds", min=0.1, callback=seconds, help="Of load in each life.")
+]
 ReportFile = Annotated[
     Path, typer.Option("--report", metavar="FILE", dir_okay=False, help="Where the HTML goes.")
 ]

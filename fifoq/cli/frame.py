@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import Any, Final, ParamSpec, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,6 +48,10 @@ MEANINGS: Final = {
 }
 
 
+_UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
+"""What wrong arguments raise: typer has no name of its own for it."""
+
+
 class Ended(Exception):
     """A verb ends here with a status, and says why if there is anything to say."""
 
@@ -55,10 +60,29 @@ class Ended(Exception):
         self.status, self.kind = status, kind
 
 
+class _Verbs(TyperGroup):
+    """A group of verbs in which `--json` holds for wrong arguments too."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[__name__] = "--json" in args
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except _UsageError as error:
+            if not ctx.meta[__name__]:
+                raise
+            told: Any = error
+            _tell(Ended(Status.USAGE, told.format_message(), kind=type(error).__name__), True)
+            raise typer.Exit(Status.USAGE) from None
+
+
 def make_app(help: str, *, name: str | None = None) -> typer.Typer:
     """An app, or a group of verbs."""
     return typer.Typer(
         name=name,
+        cls=_Verbs,
         help=help,
         no_args_is_help=True,
         add_completion=name == "fifoq",
@@ -92,6 +116,7 @@ def guard(function: Callable[P, None]) -> Callable[P, None]:
     def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
         as_json = bool(kwargs.get("json"))
         try:
+            _check_queues(kwargs.get("queue"))
             function(*args, **kwargs)
             sys.stdout.flush()
         except (typer.Exit, typer.BadParameter):
@@ -109,6 +134,16 @@ def guard(function: Callable[P, None]) -> Callable[P, None]:
             raise typer.Exit(ended.status) from None
 
     return guarded
+
+
+def _check_queues(given: Any) -> None:
+    """InvalidName before anything is begun, a new store for instance."""
+    if given is not None:
+        # Here: help needs none of it.
+        from store.genesis import check_name
+
+        for name in given if isinstance(given, list) else [given]:
+            check_name(name)
 
 
 def run(function: Callable[[], Coroutine[Any, Any, R]]) -> R:
@@ -143,7 +178,7 @@ def _as_end(error: Exception) -> Ended | None:
     # Here: help needs none of it.
     from fifoq.control.client import NoAnswer, Refused
     from fifoq.control.messages import NotThere
-    from store import AlreadyOpen, CorruptionError, FifoqError
+    from store import AlreadyOpen, CorruptionError, FifoqError, InvalidName
 
     if isinstance(error, Ended):
         return error
@@ -155,6 +190,8 @@ def _as_end(error: Exception) -> Ended | None:
         status = Status.IN_USE
     elif isinstance(error, NotThere) or kind == NotThere.__name__:
         status = Status.NOTHING
+    elif kind == InvalidName.__name__:
+        status = Status.USAGE
     elif not isinstance(error, FifoqError | OSError | ValueError | TimeoutError):
         return None
     return Ended(status, str(error), kind=kind)

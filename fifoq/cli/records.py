@@ -18,6 +18,8 @@ from fifoq.cli.arguments import (
     Raw,
     StorePath,
     headers_of,
+    seconds,
+    seconds_above_0,
 )
 from fifoq.cli.frame import Ended, Status, run, verb
 
@@ -64,15 +66,22 @@ def put(
     ] = None,
     delay: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=0, help="Nobody gets it before."),
+        typer.Option(metavar="SECONDS", min=0, callback=seconds, help="Nobody gets it before."),
     ] = None,
     ttl: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", min=0, help="Nobody gets it after."),
+        typer.Option(
+            metavar="SECONDS", min=0, callback=seconds_above_0, help="Nobody gets it after."
+        ),
     ] = None,
     priority: Annotated[
         int | None,
-        typer.Option(metavar="LANE", help="0 first to 9 last, where the queue has priorities."),
+        typer.Option(
+            metavar="LANE",
+            min=0,
+            max=9,
+            help="0 first to 9 last, where the queue has priorities.",
+        ),
     ] = None,
     ordering_key: Annotated[
         str | None,
@@ -134,7 +143,10 @@ def take(
         bool, typer.Option("--all", "-a", help="Until the queue is empty.")
     ] = False,
     wait: Annotated[
-        float, typer.Option("--wait", "-w", metavar="SECONDS", min=0, help="Wait for a record.")
+        float,
+        typer.Option(
+            "--wait", "-w", metavar="SECONDS", min=0, callback=seconds, help="Wait for a record."
+        ),
     ] = 0.0,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Take what comes, until it is interrupted.")

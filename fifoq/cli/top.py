@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fifoq.cli.arguments import Json, OneQueue, StorePath
+from fifoq.cli.arguments import Json, OneQueue, StorePath, seconds
 from fifoq.cli.frame import run, verb
 
 
@@ -18,7 +18,15 @@ def top(
     path: StorePath,
     queue: OneQueue = None,
     interval: Annotated[
-        float, typer.Option("--interval", "-i", min=0.1, metavar="SECONDS", help="Between looks.")
+        float,
+        typer.Option(
+            "--interval",
+            "-i",
+            min=0.1,
+            metavar="SECONDS",
+            callback=seconds,
+            help="Between looks.",
+        ),
     ] = 1.0,
     count: Annotated[
         int | None,

@@ -60,7 +60,16 @@ def test_nothing_but_a_put_makes_a_store(tmp_path: Path) -> None:
         (["put", "x", "text", "--header", "novalue"], "'novalue' is not NAME=VALUE"),
         (["put", "x", "-", "text"], "`-` stands alone"),
         (["put", "x", "text", "--delay", "soon"], "--delay"),
+        (["put", "x", "text", "--delay", "nan"], "delay=nan is not 0 or more"),
+        (["put", "x", "text", "--delay", "inf"], "delay=inf is not 0 or more"),
+        (["put", "x", "text", "--ttl", "0"], "ttl=0.0 is not above 0"),
+        (["put", "x", "text", "--priority", "99"], "99 is not in the range 0<=x<=9"),
+        (["put", "x", "text", "--queue", "Not Allowed"], "queue name 'Not Allowed' is not allowed"),
+        (["import", "x", "-", "--queue", "?"], "queue name '?' is not allowed"),
+        (["export", "x", "-", "-q", "main", "-q", "?"], "queue name '?' is not allowed"),
         (["take", "x", "--count", "0"], "--count"),
+        (["take", "x", "--wait", "nan"], "wait=nan is not 0 or more"),
+        (["top", "x", "--interval", "nan"], "interval=nan is not 0 or more"),
         (["take"], "PATH"),
         (["tako", "x"], "tako"),
     ],
@@ -70,14 +79,18 @@ def test_wrong_arguments_are_named_and_nothing_is_made(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert complaint in here(*arguments, status=2).err
+    told = here(*arguments, "--json", status=2)
+    assert (told.err, told.json["status"]) == ("", 2)
+    assert complaint in told.json["error"]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_the_queue_refuses_is_one_line(tmp_path: Path) -> None:
-    said = here("put", tmp_path, "x", "-q", "Not Allowed", status=1)
-    assert said.err.startswith("fifoq: ")
-    assert said.err.count("\n") == 1
-    assert here("put", tmp_path, "x", "-q", "?", "--json", status=1).json["kind"] == "InvalidName"
+    for wrong, status in ((("-q", "Not Allowed"), 2), (("--priority", "3"), 1)):
+        said = here("put", tmp_path, "x", *wrong, status=status)
+        assert said.err.startswith("fifoq: ")
+        assert said.err.count("\n") == 1
+    assert here("put", tmp_path, "x", "-q", "?", "--json", status=2).json["kind"] == "InvalidName"
 
 
 def test_a_record_carries_what_it_was_given(tmp_path: Path) -> None:
@@ -139,6 +152,23 @@ def test_a_record_whose_taker_dies_before_it_is_printed_stays_in_the_queue(tmp_p
         assert here("take", tmp_path).lines == ["precious"]
 
 
+def test_a_taker_whose_reader_stalls_locks_nobody_out(tmp_path: Path) -> None:
+    lines = b"\n".join(b"%d" % number + b"." * 500 for number in range(1000))
+    fifoq("put", tmp_path, "-", input=lines)
+    stalled = subprocess.Popen(
+        command("take", tmp_path, "--follow"), stdout=subprocess.PIPE, env=environment()
+    )
+    with stalled:
+        # It owns the store, and the rest is far more than a pipe holds.
+        assert stalled.stdout is not None
+        assert stalled.stdout.readline()[:2] == b"0."
+        assert here("put", tmp_path, "beside", "-q", "other").lines == ["1"]
+        stalled.terminate()
+        assert stalled.wait(PATIENCE_SECONDS) == 143
+    assert here("take", tmp_path, "-q", "other").lines == ["beside"]
+    assert len(here("take", tmp_path, "--all").lines) == 1000
+
+
 def test_a_taker_that_is_killed_while_it_waits_takes_nothing(tmp_path: Path) -> None:
     with owner(tmp_path) as live:
         for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -9)):
@@ -165,3 +195,29 @@ def test_the_socket_of_a_dead_owner_is_no_obstacle(tmp_path: Path) -> None:
         live.process.wait()
     assert (tmp_path / SOCKET_NAME).exists()
     assert here("take", tmp_path).lines == ["left"]
+
+
+def test_the_socket_of_a_dead_owner_disturbs_no_tool(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with owner(path) as live:
+        live.do("put main left")
+        live.process.kill()
+        live.process.wait()
+    assert here("verify", path).lines[-1].startswith("sound")
+    assert b"left" in here("export", path, "-").out
+    backup, restored, repaired = (tmp_path / name for name in ("backup", "restored", "repaired"))
+    here("backup", path, backup)
+    here("repair", path, repaired)
+    # A backup is a store as well: one may have owned it, and died.
+    with owner(backup) as live:
+        live.process.kill()
+        live.process.wait()
+    here("restore", backup, restored)
+    for each in (backup, restored, repaired):
+        assert (each / SOCKET_NAME).exists() == (each == backup)
+        assert here("verify", each).lines[-1].startswith("sound")
+    assert here("peek", restored).lines == here("peek", repaired).lines == ["left"]
+    with owner(path):
+        # The next owner has a socket of its own in its place.
+        assert here("take", path).lines == ["left"]
+    assert not (path / SOCKET_NAME).exists()
