@@ -261,14 +261,15 @@ class Committer(Intake):
         draft = log.draft()
         batches: list[tuple[Line, Batch]] = []
         must_sync = False
+        room = FRAME_BYTES_MAX - sum(joint.state_bytes() for joint in joints)
         for line in [*bound, *self._dirty] if bound else list(self._dirty):
             self.waiting_bytes += line.count_tail()
             size = line.tail_bytes + line.restored_bytes()
             whole = line in bound
             if (
-                batches
+                (batches or joints)
                 and not whole
-                and (draft.size + size > FRAME_BYTES_MAX or len(batches) >= LINES_PER_FRAME_MAX)
+                and (draft.size + size > room or len(batches) >= LINES_PER_FRAME_MAX)
             ):
                 self._due = True
                 break

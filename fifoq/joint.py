@@ -101,6 +101,10 @@ class Joint(msgspec.Struct, eq=False):
         self.states.append((name, value))
         self.size += len(name) + len(value or b"") + COLUMN_BYTES
 
+    def state_bytes(self) -> int:
+        """What its states need in a frame, about."""
+        return sum(len(name) + len(value or b"") + COLUMN_BYTES for name, value in self.states)
+
     def queue_names(self) -> dict[str, None]:
         """The queues that it changes, in order."""
         names = dict.fromkeys(put.name for put in self.puts)

@@ -22,8 +22,9 @@ from fifoq.durable.burying import bury
 from fifoq.durable.context import NO_REPLY, StepContext, refuse, resolve
 from fifoq.durable.letters import Letter
 from fifoq.durable.post import STATE_PREFIX
-from fifoq.durable.steps import Step
+from fifoq.durable.steps import STEP_BYTES_MAX, Step
 from fifoq.runs import Returned
+from store import ItemTooLarge
 
 if TYPE_CHECKING:
     from actors.cell import Cell
@@ -182,7 +183,7 @@ class Durably:
         try:
             await self._cell.receive(message, context)
             step.remove(box.post.queue, record)
-            self._note_state(step)
+            self._note_state(step, context.encoded)
         except BaseException as error:
             self._fails(record, letter, attempt, error)
         finally:
@@ -221,8 +222,10 @@ class Durably:
 
     # State.
 
-    def _note_state(self, step: Step) -> None:
+    def _note_state(self, step: Step, reply: bytes | None = None) -> None:
+        """Add the state to a step that is whole with it, but for the reply. ItemTooLarge."""
         if self._state is None or self._actor is None:
+            self._check_size(step, reply)
             return
         states = self._kind.states
         encoded = states.encode(self._actor.state)  # type: ignore[attr-defined]
@@ -230,7 +233,18 @@ class Durably:
             # A wrong field must be refused now: nobody could restore the actor later.
             states.decode(encoded)
             step.set_state(STATE_PREFIX + self._box.name, states.keep(encoded))
-            self._state = encoded
+        self._check_size(step, reply)
+        self._state = encoded
+
+    def _check_size(self, step: Step, reply: bytes | None) -> None:
+        """A step that no frame holds must fail alone: its frame would end the store for all."""
+        size = step.size + len(reply or b"")
+        if size > STEP_BYTES_MAX:
+            raise ItemTooLarge(
+                f"a step of actor {self._box.name!r} of {size} bytes, its state, messages and "
+                f"reply, is over the limit of {STEP_BYTES_MAX}. Nothing of it was done. Do less in "
+                f"one step."
+            )
 
     def _reload(self) -> None:
         """Let the actor's state be that after its last step."""

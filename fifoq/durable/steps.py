@@ -15,10 +15,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from fifoq.attributes import Attributes
+from fifoq.attributes import Attributes, size_of
 from fifoq.joint import Joint, Removal
 from fifoq.logs import fields, name_of
-from fifoq.runs import Returned
+from fifoq.runs import COLUMN_BYTES, FRAME_BYTES_MAX, Returned
 from store import FifoqError
 from store.blocks import ACKED
 from store.repeats import RANGE_BYTES
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 JOINT_BYTES_MAX: Final = 4 << 20
 """What is gathered for one frame before the rest waits for the next one."""
+STEP_BYTES_MAX: Final = FRAME_BYTES_MAX - (8 << 20)
+"""What a handler may do in one step. The rest of the frame is for what comes along with it."""
 STATE_BYTES: Final = 256
 """What a state entry needs in a frame beside its value, about."""
 RETRY_SECONDS: Final = 0.25
@@ -68,23 +70,29 @@ class Step:
         if self.puts is None:
             self.puts = []
         self.puts.append((queue, payload, attributes))
-        self.size += len(payload)
+        self.count(payload, attributes)
+
+    def count(self, payload: bytes, attributes: Attributes | None = None) -> None:
+        """Leave room for a record."""
+        self.size += len(payload) + size_of(attributes) + COLUMN_BYTES
 
     def remove(self, queue: Queue[Any], record: Returned, reason: int = ACKED) -> None:
         """Remove a record that the caller holds, counted and out of its place."""
         self.removals = (*self.removals, Removal(queue, record, reason))
+        self.size += RANGE_BYTES
 
     def set_state(self, name: str, value: bytes | None) -> None:
         """Set a state entry of the store; None deletes it."""
         if self.states is None:
             self.states = {}
         self.states[name] = value
-        self.size += len(value or b"")
+        self.size += len(value or b"") + STATE_BYTES
 
     def when_made(self, call: Callable[[Joint], None]) -> None:
         """Call that when its joint is made: for what can be known no earlier."""
         if self.before is None:
             self.before = []
+        self.size += RANGE_BYTES
         self.before.append(call)
 
     def when_committed(self, call: Callable[[], None]) -> None:
@@ -147,7 +155,7 @@ class Steps:
         states: dict[str, bytes | None] = {}
         steps = self._under_way
         size = 0
-        while self._waiting and size < JOINT_BYTES_MAX:
+        while self._waiting and (not steps or size + self._waiting[0].size <= JOINT_BYTES_MAX):
             step = self._waiting.popleft()
             steps.append(step)
             size += step.size
@@ -161,8 +169,8 @@ class Steps:
                 for call in step.before:
                     call(joint)
         joint.states = list(states.items())
-        # At most, and about: what is put has been counted by the joint as well.
-        joint.size += size + len(states) * STATE_BYTES + len(joint.removals) * RANGE_BYTES
+        # At most: what one step set another may have forgotten, or set anew.
+        joint.size = size
         joint.done = partial(self._done, steps)
         joint.undone = partial(self._undone, joint)
         self._commit(joint)

@@ -105,6 +105,7 @@ class Timers:
         if named is None:
             step.put(TIMERS, payload, attributes)
             return
+        step.count(payload, attributes)
         step.when_made(partial(self._put_named, step, payload, attributes, named))
 
     def _put_named(

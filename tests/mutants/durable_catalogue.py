@@ -8,6 +8,7 @@ from tests.mutants.catalogue import Mutant
 
 MAILBOX: Final = "tests/durable/test_mailbox.py"
 STEPS: Final = "tests/durable/test_steps.py"
+LARGE: Final = "tests/durable/test_large_steps.py"
 ASKS: Final = "tests/durable/test_asks.py"
 TIMERS: Final = "tests/durable/test_timers.py"
 DEAD: Final = "tests/durable/test_dead.py"
@@ -30,9 +31,10 @@ DURABLE_MUTANTS: Final = (
     _mutant(
         "the ack of a message is not a part of its step",
         "handling",
-        "            step.remove(box.post.queue, record)\n            self._note_state(step)\n",
+        "            step.remove(box.post.queue, record)\n"
+        "            self._note_state(step, context.encoded)\n",
         "            box.remove(record)\n            box.post.steps._submit()\n"
-        "            self._note_state(step)\n",
+        "            self._note_state(step, context.encoded)\n",
         STEPS,
     ),
     _mutant(
@@ -111,6 +113,20 @@ DURABLE_MUTANTS: Final = (
         "            if record.counter <= box.post.old_upto and self._careful:\n",
         "            if False:\n",
         STEPS,
+    ),
+    _mutant(
+        "a step may be larger than a frame",
+        "handling",
+        "        if size > STEP_BYTES_MAX:\n",
+        "        if size > 2 * STEP_BYTES_MAX:\n",
+        LARGE,
+    ),
+    _mutant(
+        "large steps share a frame",
+        "steps",
+        "size + self._waiting[0].size <= JOINT_BYTES_MAX",
+        "size <= 2 * JOINT_BYTES_MAX * STEP_BYTES_MAX",
+        LARGE,
     ),
     _mutant(
         "steps that a full disk refused are dropped",
