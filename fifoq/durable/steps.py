@@ -190,7 +190,7 @@ class Steps:
                 leasing.forget(record.counter)
             if step.after is not None:
                 for call in step.after:
-                    call()
+                    self._tell(call)
             if step.owner is not None:
                 step.owner.committed()
         while self._waiters and self._waiters[0][0] <= self._committed:
@@ -198,6 +198,17 @@ class Steps:
             if not future.done():
                 future.set_result(None)
         self._submit()
+
+    def _tell(self, call: Callable[[], None]) -> None:
+        """Let somebody hear of a commit, which stands whatever becomes of that."""
+        try:
+            call()
+        except Exception as error:
+            logger.error(
+                "a step is committed, and one who was to hear of it did not: %s",
+                type(error).__name__,
+                extra=fields("step_unheard", self._committer.path, error=name_of(error)),
+            )
 
     def _undone(self, joint: Joint, error: FifoqError | None) -> None:
         """A full disk: nothing of it happened, and everything of it still has to."""

@@ -8,6 +8,7 @@ from tests.mutants.catalogue import Mutant
 
 MAILBOX: Final = "tests/durable/test_mailbox.py"
 STEPS: Final = "tests/durable/test_steps.py"
+UNHEARD: Final = "tests/durable/test_unheard.py"
 LARGE: Final = "tests/durable/test_large_steps.py"
 ASKS: Final = "tests/durable/test_asks.py"
 TIMERS: Final = "tests/durable/test_timers.py"
@@ -113,6 +114,13 @@ DURABLE_MUTANTS: Final = (
         "            if record.counter <= box.post.old_upto and self._careful:\n",
         "            if False:\n",
         STEPS,
+    ),
+    _mutant(
+        "who can not be told of a commit ends the store",
+        "steps",
+        "                    self._tell(call)\n",
+        "                    call()\n",
+        UNHEARD,
     ),
     _mutant(
         "a step may be larger than a frame",
