@@ -83,7 +83,7 @@ async def export_records(
     That is a name which must not exist, or an open file, such as a pipe. With `removed` records
     come along that are only retained. On return a file is whole and durable. The same call goes on
     where one before was interrupted, unless `restart` is set; a pipe begins anew. ValueError,
-    InvalidName, OtherExport: nothing was changed.
+    NotThere, InvalidName, OtherExport: nothing was changed.
     """
     name = os.fspath(target) if isinstance(target, str | os.PathLike) else "-"
     chosen = format_of(name, format)

@@ -9,8 +9,9 @@ from typing import Final
 
 import msgspec
 
+from fifoq.control.messages import NotThere
 from fifoq.tools.rows import Header, QueueHeader, Row, rows_of
-from store import InvalidName, RangeGone, Reader
+from store import RangeGone, Reader
 from store.genesis import check_name
 
 PAGE_RECORDS: Final = 4096
@@ -49,13 +50,13 @@ class Snapshot:
         return self._reader.store_id.hex()
 
     def bounds(self, queues: Sequence[str] | None) -> list[Bound]:
-        """Where each queue ends now; None is every queue that has no prefix. InvalidName."""
+        """Where each queue ends now; None: every one without prefix. NotThere, InvalidName"""
         known = self._reader.state.queues
         if queues is None:
             queues = sorted(name for name in known if "/" not in name)
         missing = [name for name in queues if check_name(name) not in known]
         if missing:
-            raise InvalidName(
+            raise NotThere(
                 f"{self._reader.path}: there is no queue {missing[0]!r}. Nothing was changed. "
                 f"There are: {', '.join(sorted(known)) or 'none'}."
             )

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import fifoq
 import fifoq.sync
+from fifoq.control.messages import NotThere
 from fifoq.tools import pouring, sinks, snapshot
 from fifoq.tools.exporting import OtherExport, export_records, format_of
 from fifoq.tools.importing import import_records
@@ -313,7 +314,7 @@ def test_a_stream_is_split_the_same_however_it_comes(rows: list[Row], width: int
 
 def test_an_export_that_finds_no_queue_says_which_there_are(tmp_path: Path) -> None:
     make(tmp_path / "a", [Row(queue="orders", counter=1, data=b"x")])
-    with pytest.raises(fifoq.InvalidName, match="There are: orders"):
+    with pytest.raises(NotThere, match="There are: orders"):
         asyncio.run(export_records(tmp_path / "a", tmp_path / "out.ndjson"))
     assert os.listdir(tmp_path) == ["a"]
 
