@@ -22,6 +22,7 @@ from fifoq.durable.steps import Steps
 from fifoq.errors import QueueClosed
 from fifoq.fetching import Fetched, fetched
 from fifoq.jobs import Waiter
+from fifoq.logs import fields
 from fifoq.options import LEVELS, OS, Durability
 from fifoq.runs import Returned
 from store import Log
@@ -87,7 +88,10 @@ class Post:
                 with move_on_after(CLOSE_SECONDS) as scope:
                     await self.steps.flush()
                 if scope.cancelled_caught:
-                    logger.error("steps of actors were not committed; they are made again")
+                    logger.error(
+                        "steps of actors were not committed; they are made again",
+                        extra=fields("steps_left", self.committer.path),
+                    )
         finally:
             self.steps.close()
             if self._task is not None:
