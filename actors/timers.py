@@ -6,8 +6,14 @@ import asyncio
 import time
 from collections.abc import Callable
 from datetime import datetime
+from typing import Final
 
 from actors.errors import ActorError
+
+SECONDS_MAX: Final = 1 << 33
+"""Some 272 years: later times have no place among nanoseconds since the epoch."""
+EVERY_SECONDS_MIN: Final = 0.001
+"""Who wants to be told more often has no need of a clock."""
 
 
 class Timers:
@@ -63,8 +69,11 @@ def first_delay(
     """Seconds until a timer first rings. ValueError for what makes no sense."""
     if delay is not None and deliver_at is not None:
         raise ValueError("delay and deliver_at are two ways to say one thing. Nothing was changed.")
-    if every is not None and not 0 < every < float("inf"):
-        raise ValueError(f"every={every!r} is not above 0. Nothing was changed.")
+    if every is not None and not EVERY_SECONDS_MIN <= every <= SECONDS_MAX:
+        raise ValueError(
+            f"every={every!r} is not in {EVERY_SECONDS_MIN} to {SECONDS_MAX} seconds. Nothing was "
+            f"changed."
+        )
     if delay is None and deliver_at is None:
         if every is None:
             raise ValueError("a timer needs delay, deliver_at or every. Nothing was changed.")
@@ -73,8 +82,14 @@ def first_delay(
         if deliver_at.tzinfo is None:
             raise ValueError(f"deliver_at={deliver_at!s} has no time zone. Nothing was changed.")
         deliver_at = deliver_at.timestamp()
+    if deliver_at is not None and not deliver_at <= SECONDS_MAX:
+        raise ValueError(
+            f"deliver_at={deliver_at!r} is not a time up to {SECONDS_MAX}. Nothing was changed."
+        )
     seconds = deliver_at - time.time() if deliver_at is not None else delay
     assert seconds is not None
-    if deliver_at is None and not 0 <= seconds < float("inf"):
-        raise ValueError(f"delay={delay!r} is not 0 or more. Nothing was changed.")
+    if deliver_at is None and not 0 <= seconds <= SECONDS_MAX:
+        raise ValueError(
+            f"delay={delay!r} is not 0 or more, and at most {SECONDS_MAX}. Nothing was changed."
+        )
     return max(0.0, seconds)

@@ -13,6 +13,7 @@ from actors import ActorError, Context, Ref, Reply
 from actors.timers import first_delay
 from fifoq.durable.asks import ID_HEADER, encode_answer
 from fifoq.durable.box import Box
+from fifoq.durable.office import check_name
 from fifoq.durable.targets import targets
 
 if TYPE_CHECKING:
@@ -99,12 +100,13 @@ class StepContext(Context[M]):
         step = self._open_step()
         seconds = first_delay(delay, deliver_at, every)
         own = self._box
-        for target in targets(own.post, self._cell.tree, to or own.name, message):
+        for target in targets(own.post, self._cell.tree, own.name if to is None else to, message):
             if target.ref is not None:
                 raise TypeError(
                     f"actor {target.name!r} is in memory alone: a durable timer needs a durable "
                     f"one. Nothing was changed."
                 )
+            check_name(target.name)
             own.office.timers.set(
                 step, own.name, target.name, target.box, message, seconds, every, name
             )

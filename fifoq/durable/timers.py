@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
+from actors.timers import EVERY_SECONDS_MIN, SECONDS_MAX
 from fifoq.attributes import Attributes
 from fifoq.durable.letters import Letter, decode_letter, write_letter
 from fifoq.durable.steps import Step
 from fifoq.errors import QueueClosed
-from fifoq.fetching import Fetched, delayed_in, fetched
+from fifoq.fetching import Fetched, fetched
 from fifoq.joint import Joint, Put
 from fifoq.runs import Returned
 from store import Key, Log
@@ -38,6 +39,8 @@ _NS: Final = 1_000_000_000
 
 Named = tuple[str, str]
 """An actor and the name of a timer of its own."""
+Again = tuple[bytes, int]
+"""The letter of a timer that repeats itself, and when it is due next."""
 
 
 class Timers:
@@ -101,7 +104,7 @@ class Timers:
         step.when_made(partial(self._drop, (owner, name)))
 
     def _put(self, step: Step, payload: bytes, due: int, named: Named | None) -> None:
-        attributes = Attributes(deliver_at=due) if due else None
+        attributes = _at(due)
         if named is None:
             step.put(TIMERS, payload, attributes)
             return
@@ -166,32 +169,58 @@ class Timers:
         named = _named(letter)
         step = Step()
         step.remove(self._queue, record)
-        step.put(self._post.queue.name, record.payload)
-        held = self._named.get(named) if named is not None else None
-        if named is not None and isinstance(held, Returned) and held.counter == record.counter:
-            del self._named[named]
-        every = letter.headers.get(EVERY_HEADER)
-        if every is not None:
-            self._again(step, letter, float(every), named)
+        again = _again(letter)
+        if named is None:
+            step.put(self._post.queue.name, record.payload)
+            if again is not None:
+                self._put(step, *again, None)
+        else:
+            step.count(record.payload)
+            step.count(again[0] if again is not None else b"")
+            step.when_made(partial(self._move_named, step, record, again, named))
         self._post.steps.add(step)
 
-    def _again(self, step: Step, letter: Letter, every: float, named: Named | None) -> None:
-        """Set a timer that repeats itself; times that were missed while nobody ran are passed."""
-        period = round(every * _NS)
-        now, due = time.time_ns(), int(letter.headers[DUE_HEADER]) + period
-        if due <= now:
-            due += ((now - due) // period + 1) * period
-        headers = {**letter.headers, DUE_HEADER: str(due)}
-        payload = write_letter(letter.to, bytes(letter.message), headers)
-        self._put(step, payload, due, named)
+    def _move_named(
+        self, step: Step, record: Returned, again: Again | None, named: Named, joint: Joint
+    ) -> None:
+        """Only now is it known whether a step before this one replaced or forgot the timer."""
+        held = self._named.get(named)
+        if not isinstance(held, Returned) or held.counter != record.counter:
+            return
+        del self._named[named]
+        joint.put(self._post.queue.name, record.payload)
+        if again is not None:
+            payload, due = again
+            self._put_named(step, payload, _at(due), named, joint)
+
+
+def _at(due: int) -> Attributes | None:
+    return Attributes(deliver_at=due) if due else None
+
+
+def _again(letter: Letter) -> Again | None:
+    """The next one of a timer that repeats itself; times missed while nobody ran are passed."""
+    headers = letter.headers
+    try:
+        every = min(max(float(headers[EVERY_HEADER]), EVERY_SECONDS_MIN), SECONDS_MAX)
+        period, due = round(every * _NS), int(headers[DUE_HEADER])
+    except (KeyError, ValueError):
+        # It has no period, or none that anybody could have asked for.
+        return None
+    now = time.time_ns()
+    due = min(due, now) + period
+    if due <= now:
+        due += ((now - due) // period + 1) * period
+    headers = {**headers, DUE_HEADER: str(due)}
+    return write_letter(letter.to, bytes(letter.message), headers), due
 
 
 def _named(letter: Letter) -> Named | None:
     name = letter.headers.get(NAME_HEADER)
-    return None if name is None else (letter.headers[OWNER_HEADER], name)
+    return None if name is None else (letter.headers.get(OWNER_HEADER, letter.to), name)
 
 
 def _waiting_in(log: Log) -> list[Returned]:
-    counters = sorted(counter for _, counter, _ in delayed_in(log, TIMERS))
+    counters = [counter for block in log.read(TIMERS) for counter in block.counters()]
     found: Fetched = fetched(log, TIMERS, counters) if counters else Fetched([], [])
     return found.records

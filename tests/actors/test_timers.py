@@ -105,6 +105,12 @@ async def test_a_durable_actor_needs_a_place_to_last() -> None:
         (1, 2.0, None),
         (-1, None, None),
         (1, None, 0),
+        (1, None, 1e-10),
+        (None, None, 1e12),
+        (1e12, None, None),
+        (float("nan"), None, None),
+        (None, float("nan"), None),
+        (None, 1e12, None),
         (None, datetime(2030, 1, 1), None),
     ],
 )

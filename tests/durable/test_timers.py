@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 from msgspec import Struct
 
 from actors.testing import settle
-from fifoq import Actor, Context
+from fifoq import Actor, ActorSystem, Context
+from fifoq.durable.letters import write_letter
+from fifoq.durable.steps import Step
+from fifoq.durable.timers import DUE_HEADER, EVERY_HEADER, NAME_HEADER
 from tests.durable.support import Deposit, Town, account, balance, wall_follows_loop
 
 pytestmark = pytest.mark.anyio
@@ -156,3 +160,114 @@ async def test_what_is_no_letter_is_in_no_timers_way(town: Town) -> None:
     async with town.system() as system:
         ref = await system.spawn(Clock, name="clock", durable=True)
         assert await ref.ask("get") == ["once", "rang", "get", "get"]
+
+
+@pytest.mark.parametrize("wrong", [{"every": 1e-10}, {"delay": 1e12}, {"delay": float("nan")}])
+async def test_times_that_no_clock_has_are_refused(town: Town, wrong: dict[str, float]) -> None:
+    class Setter(Actor[str]):
+        async def receive(self, message: str, ctx: Context[str]) -> None:
+            with pytest.raises(ValueError, match="Nothing was changed"):
+                ctx.schedule("x", name="t", **wrong)
+            ctx.schedule("far", delay=1 << 33, every=1 << 33)
+            ctx.reply("refused")
+
+    for _ in range(2):
+        async with town.system() as system:
+            ref = await system.spawn(Setter, name="setter", durable=True)
+            assert await ref.ask("go") == "refused"
+            await asyncio.sleep(1)
+
+
+@pytest.mark.parametrize("every", ["1e-10", "1e300", "nan", "x"])
+@pytest.mark.parametrize("due", ["0", "9" * 30, "x"])
+async def test_numbers_on_disk_that_nobody_could_ask_for_end_nothing(
+    town: Town, every: str, due: str
+) -> None:
+    for _ in range(2):
+        async with town.system() as system:
+            queue = system._office.timers._queue  # type: ignore[union-attr]
+            for more in ({}, {NAME_HEADER: "n"}):
+                headers = {EVERY_HEADER: every, DUE_HEADER: due, **more}
+                await queue.put(write_letter("nobody", b"\xa1x", headers))
+            ref = await system.spawn(Clock, name="clock", durable=True)
+            await asyncio.sleep(0.005)
+            assert "get" in await ref.ask("get")  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", ["bad name", "", "/"])
+async def test_a_timer_needs_the_name_of_an_actor(town: Town, name: str) -> None:
+    class Setter(Actor[str]):
+        async def receive(self, message: str, ctx: Context[str]) -> None:
+            with pytest.raises(ValueError, match="can not be the name of a durable actor"):
+                ctx.schedule("x", to=name, delay=1)
+            ctx.reply("refused")
+
+    async with town.system() as system:
+        ref = await system.spawn(Setter, name="setter", durable=True)
+        assert await ref.ask("go") == "refused"
+
+
+@pytest.mark.parametrize("last", ["quiet", "often", "sooner"])
+@pytest.mark.parametrize("first", ["step", "ring"])
+async def test_a_timer_that_rings_while_a_step_changes_it_stays_one(
+    town: Town, last: str, first: str
+) -> None:
+    async with town.system() as system:
+        ref = await system.spawn(Clock, name="clock", durable=True)
+        await ref.tell("often")
+        await asyncio.sleep(9)
+        with _Held(system) as held:
+            if first == "step":
+                await ref.tell(last)
+            await asyncio.sleep(2)
+            if first == "ring":
+                await ref.tell(last)
+                await settle()
+        await held.steps.flush()
+        assert len(held.timers._queue) == len(held.timers._named) == (last != "quiet")
+        await asyncio.sleep(11)
+        told = await ref.ask("get")
+        ticks = ["tick"] if first == "ring" else []
+        after = {"quiet": [], "often": ["tick"], "sooner": ["tock"]}[last]
+        assert sorted(told) == sorted(["often", last, *ticks, *after, "get"])  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_there_is_one_timer_of_a_name_whatever_comes_first(town: Town, seed: int) -> None:
+    chance = random.Random(seed)
+    async with town.system() as system:
+        ref = await system.spawn(Clock, name="clock", durable=True)
+        timers = system._office.timers  # type: ignore[union-attr]
+        last = "quiet"
+        for _ in range(12):
+            with _Held(system) as held:
+                for _ in range(chance.randrange(4)):
+                    await asyncio.sleep(chance.choice((0, 0, 1, 9, 10, 11)))
+                    last = chance.choice(("often", "often", "sooner", "quiet"))
+                    await ref.tell(last)
+                await asyncio.sleep(chance.choice((0, 1, 10)))
+            await held.steps.flush()
+            assert len(timers._queue) == len(timers._named) <= (last != "quiet")
+            await asyncio.sleep(chance.choice((0, 1, 10)))
+            assert last != "often" or len(timers._named) == 1
+    async with town.system() as system:
+        timers = system._office.timers  # type: ignore[union-attr]
+        assert len(timers._queue) == len(timers._named) <= (last != "quiet")
+
+
+class _Held:
+    """Steps wait for one that is under way, as long as this lasts."""
+
+    def __init__(self, system: ActorSystem) -> None:
+        office = system._office
+        assert office is not None
+        self.steps, self.timers = office.post.steps, office.timers
+
+    def __enter__(self) -> _Held:
+        assert not self.steps._under_way
+        self.steps._under_way = [Step()]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.steps._under_way = []
+        self.steps._submit()

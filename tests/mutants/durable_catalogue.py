@@ -210,6 +210,14 @@ DURABLE_MUTANTS: Final = (
         TIMERS,
     ),
     _mutant(
+        "a timer that was replaced or forgotten as it rang repeats itself",
+        "timers",
+        "        if not isinstance(held, Returned) or held.counter != record.counter:\n"
+        "            return\n        del self._named[named]\n",
+        "        self._named.pop(named, None)\n",
+        TIMERS,
+    ),
+    _mutant(
         "a timer is set before its step is committed",
         "timers",
         "        step.when_made(partial(self._put_named, step, payload, attributes, named))\n",
