@@ -18,7 +18,7 @@ import msgspec
 
 from actors import ActorError
 from fifoq.burying import printable, text_of
-from fifoq.durable.letters import Letter
+from fifoq.durable.letters import UNWRITABLE, Letter, why_unwritable
 from fifoq.durable.steps import Step
 from store import Log
 
@@ -168,9 +168,9 @@ def encode_answer(value: object) -> bytes:
     """A reply as it is kept. TypeError if it can not be written."""
     try:
         return _encode(value)
-    except (TypeError, msgspec.MsgspecError, OverflowError) as error:
+    except UNWRITABLE as error:
         raise TypeError(
-            f"a reply of type {type(value).__name__} can not be kept: {error}"
+            f"a reply of type {type(value).__name__} can not be kept: {why_unwritable(error)}"
         ) from None
 
 

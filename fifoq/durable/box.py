@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from actors import Actor, ActorStopped, MailboxFull
 from actors.batch import Asked
 from actors.handling import Handling
+from fifoq.burying import ORIGINAL_KEY
+from fifoq.codec import decode_headers
 from fifoq.durable.letters import Letter, Messages, address, check_size, write_letter
 from fifoq.durable.options import DurableMailbox
 from fifoq.durable.steps import Step
@@ -110,16 +112,20 @@ class Box:
         if self.closed:
             raise ActorStopped(self.name)
         if self.senders or self._is_full():
-            return self._put_when_room(payload)
+            return self._put_when_room(letter, payload)
         return cast("Coroutine[Any, Any, None]", self.post.queue.put(payload))
 
-    async def _put_when_room(self, payload: bytes) -> None:
-        if await self._gets_room():
-            self.incoming += 1
-            try:
-                await self.post.queue.put(payload)
-            finally:
-                self.incoming -= 1
+    async def _put_when_room(self, letter: object, payload: bytes) -> None:
+        if not await self._gets_room():
+            if type(letter) is Asked:
+                self.withdraw(letter)
+                self._refuse_dropped(letter.future)
+            return
+        self.incoming += 1
+        try:
+            await self.post.queue.put(payload)
+        finally:
+            self.incoming -= 1
 
     def put_nowait(self, letter: object, *, exempt: bool = False) -> None:
         """Take the letter now, behind all that was told before, or raise `MailboxFull`.
@@ -184,11 +190,16 @@ class Box:
                 raise MailboxFull(self.name, self.options.size_max)
             case "drop-oldest":
                 if self.loaded:
-                    record, _ = self._pop()
+                    record, letter = self._pop()
+                    self._refuse_dropped(self.asker_of(letter))
                     self.remove(record)
             case _:
                 return False
         return True
+
+    def _refuse_dropped(self, asker: asyncio.Future[object] | None) -> None:
+        if asker is not None and not asker.done():
+            asker.set_exception(MailboxFull(self.name, self.options.size_max))
 
     async def _wait_for_room(self) -> None:
         """Wait in line: whoever came first tells first."""
@@ -306,13 +317,16 @@ class Box:
         self.post.steps.add(step)
         self.admit()
 
-    def is_abandoned(self, letter: Letter) -> bool:
-        """Whether it was asked in this life, by somebody who has left."""
+    def is_abandoned(self, record: Returned, letter: Letter) -> bool:
+        """Whether it was asked by somebody who has left, if only with an earlier life.
+
+        Nobody waits for a dead letter that was replayed either, but somebody wants it handled.
+        """
         number = letter.headers.get(ASK_HEADER)
         return (
             number is not None
-            and self.office.asked_here(number)
             and number not in (self.asked or ())
+            and ORIGINAL_KEY not in decode_headers(record.headers)
         )
 
     def asker_of(self, letter: Letter) -> asyncio.Future[object] | None:
@@ -332,7 +346,10 @@ class Box:
         self._wake()
 
     def discard(self, error: BaseException) -> int:
-        """Askers of what is not in hand get `error`, and it is removed; the rest waits on disk."""
+        """Askers of what is not in hand get `error`, and it is removed; the rest waits on disk.
+
+        What was asked and is not in memory is removed when the next actor of the name reads it.
+        """
         hand = self.in_hand[1].headers.get(ASK_HEADER) if self.in_hand is not None else None
         for number, future in list((self.asked or {}).items()):
             if number != hand:

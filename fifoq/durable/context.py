@@ -64,8 +64,16 @@ class StepContext(Context[M]):
         self.answer = value
 
     def defer_reply(self) -> Reply:
-        """Promise to answer after the step. The answer lasts only as long as this process."""
+        """Promise to answer after the step. The answer lasts only as long as this process.
+
+        RuntimeError for an ask with an id, whose answer outlives the process.
+        """
         self._open_step()
+        if self._letter is not None and ID_HEADER in self._letter.headers:
+            raise RuntimeError(
+                f"actor {self._box.name!r} can not defer its reply to an ask with an id: the "
+                f"answer is kept with its step. Nothing was changed. Reply in the handler."
+            )
         self.deferred = True
         asker = None if self._letter is None else self._box.asker_of(self._letter)
         reply = Reply(() if asker is None else (asker,))

@@ -132,7 +132,7 @@ class Durably:
             if self._steps_ahead >= TURN_MESSAGES:
                 return False
             record, letter = box.take()
-            if letter.given and box.is_abandoned(letter):
+            if letter.given and box.is_abandoned(record, letter):
                 box.settled()
                 box.remove(record)
                 continue
@@ -164,7 +164,12 @@ class Durably:
         except BaseException:
             self._box.give_back()
             raise
-        await self._handle(record, letter, attempts + 1)
+        try:
+            await self._handle(record, letter, attempts + 1)
+        except asyncio.CancelledError:
+            # A stop in good order is no fault of the letter.
+            post.note_attempt(record.counter, attempts)
+            raise
         if self._number:
             await post.steps.committed(self._number)
 

@@ -18,6 +18,9 @@ from store import ItemTooLarge
 LETTER_BYTES_MAX: Final = 16 << 20
 """No letter is larger, as no record of a queue is."""
 
+UNWRITABLE: Final = (TypeError, msgspec.MsgspecError, OverflowError, UnicodeEncodeError)
+"""What msgspec raises for a value that can not be written."""
+
 _encode = msgspec.msgpack.Encoder().encode
 _NOTHING: Final[Mapping[str, str]] = types.MappingProxyType({})
 # What msgpack writes in front of an array of so many.
@@ -70,7 +73,7 @@ def encode_untyped(to: str, message: object) -> bytes:
     """A message to an actor whose type nobody knows here. TypeError if it can not be written."""
     try:
         return _encode(message)
-    except (TypeError, msgspec.MsgspecError, OverflowError) as error:
+    except UNWRITABLE as error:
         raise _unwritable(to, message, error) from None
 
 
@@ -101,7 +104,7 @@ class Messages:
             encoded = _encode(message)
             # A wrong field must be refused now, not when somebody handles it.
             self._decode(encoded)
-        except (TypeError, msgspec.MsgspecError, OverflowError) as error:
+        except UNWRITABLE as error:
             raise _unwritable(to, message, error) from None
         return encoded
 
@@ -139,8 +142,12 @@ def _text(union: Any) -> str:
 
 
 def _unwritable(to: str, message: object, error: Exception) -> TypeError:
-    # The error of msgspec names fields and types, never values.
     return TypeError(
-        f"a {type(message).__name__} for actor {to!r} can not be written: {error}. Nothing was "
-        f"told."
+        f"a {type(message).__name__} for actor {to!r} can not be written: {why_unwritable(error)}. "
+        f"Nothing was told."
     )
+
+
+def why_unwritable(error: Exception) -> str:
+    """What an error of `UNWRITABLE` says: it names fields and types, never values."""
+    return error.reason if isinstance(error, UnicodeEncodeError) else str(error)

@@ -120,10 +120,6 @@ class Office:
         self._asked += 1
         return f"{self._life}.{self._asked}"
 
-    def asked_here(self, number: str) -> bool:
-        """Whether an ask was made in this life."""
-        return number.startswith(self._life)
-
 
 _DEFAULT: Final = DurableMailbox()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final, get_type_hints
 
@@ -77,13 +78,22 @@ class States:
                         f"{self._actor.__name__} has state_version {self.version} and no "
                         f"migrate_state. Nothing was changed."
                     )
-                made = migrate(found.version, _decode_fields(fields))
-                fields = _encode(made)
+                fields = self._migrated(name, migrate, found)
             return self.encode(self._decode(fields))
         except msgspec.MsgspecError as error:
             raise SchemaMismatch(
                 f"the state of actor {name!r} is not a {self._actor.__name__}'s ({error}). Nothing "
                 f"was changed. Raise its state_version and write a migrate_state."
+            ) from error
+
+    def _migrated(self, name: str, migrate: Callable[..., object], found: _Kept) -> bytes:
+        fields = _decode_fields(found.fields)
+        try:
+            return _encode(migrate(found.version, fields))
+        except Exception as error:
+            raise SchemaMismatch(
+                f"migrate_state of {self._actor.__name__} failed with {type(error).__name__} for "
+                f"the state of actor {name!r}, of version {found.version}. Nothing was changed."
             ) from error
 
 

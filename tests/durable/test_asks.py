@@ -10,7 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors import ActorStopped, AskTimeout, NoReply, Reply, SystemStopped
+from actors import (
+    ActorStopped,
+    AskTimeout,
+    MailboxFull,
+    MailboxOptions,
+    NoReply,
+    Reply,
+    SystemStopped,
+)
 from actors.testing import settle
 from fifoq import Actor, AskFailed, Context, DiskFull
 from store import FifoqError
@@ -93,6 +101,79 @@ async def test_askers_hear_that_the_actor_stopped_and_their_messages_go(town: To
             await asking
         await settle()
         assert len(system._office.post.queue) == 1  # type: ignore[union-attr]
+
+
+async def test_what_was_asked_in_an_earlier_life_is_not_handled(town: Town) -> None:
+    """However many wait: most of them are not in memory when the actor stops."""
+    system = await town.system().start()
+    alice = await account(system)
+    await alice.tell(Hang())
+    asking = [await started(alice.ask(Deposit(5), timeout=None)) for _ in range(4)]
+    box: Any = alice._mailbox
+    box.unloaded.extend(record.counter for record, _ in box.loaded)
+    box.loaded.clear()
+    await alice.tell(Deposit(1))
+    await system.stop(0)
+    for asked in asking:
+        with pytest.raises(ActorStopped):
+            await asked
+    async with town.system() as system:
+        ref = await system.spawn(Unhung, name="alice", durable=True)
+        assert await balance(ref) == 1
+        assert len(system._office.post.queue) == 0  # type: ignore[union-attr]
+
+
+class Unhung(Account):
+    async def receive(self, message: Message, ctx: Context[Message]) -> None:
+        if not isinstance(message, Hang):
+            await super().receive(message, ctx)
+
+
+async def test_a_dead_letter_that_was_asked_is_handled_when_it_is_replayed(town: Town) -> None:
+    class Mended(Account):
+        async def receive(self, message: Message, ctx: Context[Message]) -> None:
+            self.state.balance += 1
+            if isinstance(message, Boom) and failing:
+                raise ValueError("not yet")
+
+    failing = [True]
+    async with town.system() as system:
+        ref = await system.spawn(Mended, name="a", durable=True, mailbox=AT_ONCE)
+        with pytest.raises(ValueError, match="not yet"):
+            await ref.ask(Boom())
+        failing.clear()
+        assert await (await system.dead_letters()).replay() == 1
+        await settle()
+        assert system._tree.cells["a"]._actor.state.balance == 1  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("overflow", ["drop-oldest", "drop-newest"])
+async def test_whoever_asked_what_is_dropped_hears_so(town: Town, overflow: Any) -> None:
+    async with town.system(stop_timeout=0) as system:
+        alice = await account(system, mailbox=MailboxOptions(size_max=2, overflow=overflow))
+        await alice.tell(Hang())
+        first = await started(alice.ask(Balance(), timeout=None))
+        second = await started(alice.ask(Balance(), timeout=None))
+        await settle()
+        dropped, kept = (first, second) if overflow == "drop-oldest" else (second, first)
+        with pytest.raises(MailboxFull):
+            await dropped
+        box: Any = alice._mailbox
+        assert (len(box.asked), kept.done()) == (1, False)
+        await alice.stop(0)
+        with pytest.raises(ActorStopped):
+            await kept
+
+
+async def test_the_reply_to_an_ask_with_an_id_is_not_deferred(town: Town) -> None:
+    class Later(Actor[Message]):
+        async def receive(self, message: Message, ctx: Context[Message]) -> None:
+            ctx.defer_reply()
+
+    async with town.system() as system:
+        ref = await system.spawn(Later, name="later", durable=True, mailbox=AT_ONCE)
+        with pytest.raises(AskFailed, match="can not defer its reply to an ask with an id"):
+            await system.ask(ref, Balance(), id="a")
 
 
 async def test_whoever_asks_again_with_the_id_gets_the_same_answer(town: Town) -> None:

@@ -94,6 +94,8 @@ async def test_only_what_the_actor_takes_is_told(town: Town) -> None:
         )
         with pytest.raises(TypeError, match="Expected `int`, got `str`"):
             await alice.tell(Deposit("ten"))  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"surrogates not allowed\. Nothing was told"):
+            await alice.tell(Transfer("caf\udce9", 1))
         with pytest.raises(TypeError, match="takes"):
             await alice.ask(17)  # type: ignore[call-overload]
         assert await balance(alice) == 0

@@ -286,6 +286,12 @@ class Unmigrated(NewestAccount):
     migrate_state = None  # type: ignore[assignment]
 
 
+class Mismigrated(NewestAccount):
+    @classmethod
+    def migrate_state(cls, version: int, fields: dict[str, Any]) -> Newest:
+        return Newest(fields["nothing"])
+
+
 class Misread(Actor[Balance]):
     state: Mistyped
 
@@ -307,6 +313,9 @@ async def test_state_of_an_older_class_is_read_by_a_newer_one(town: Town) -> Non
         await newer.stop()
         with pytest.raises(SchemaMismatch, match=r"no migrate_state\. Nothing was changed"):
             await system.spawn(Unmigrated, name="a", durable=True)
+        with pytest.raises(SchemaMismatch, match="failed with KeyError") as failed:
+            await system.spawn(Mismigrated, name="a", durable=True)
+        assert isinstance(failed.value.__cause__, KeyError)
         with pytest.raises(SchemaMismatch, match="Raise its state_version"):
             await system.spawn(Misread, name="a", durable=True)
         newest = await system.spawn(NewestAccount, name="a", durable=True)
@@ -403,6 +412,17 @@ async def test_what_kills_the_process_each_time_ends_as_a_dead_letter(town: Town
     assert (letter.cause, letter.attempts) == ("max-retries", 4)
     assert letter.reason == "the process ended each time while it was handled"
     await system.stop()
+
+
+async def test_stops_in_good_order_are_no_attempts(town: Town) -> None:
+    for life in range(6):
+        async with town.system(stop_timeout=0) as system:
+            alice = await account(system)
+            if life == 0:
+                await alice.tell(Hang())
+            await asyncio.sleep(1)
+            assert alice.stats().depth == 1
+            assert not await (await system.dead_letters()).list()
 
 
 class Sloppy(Account):

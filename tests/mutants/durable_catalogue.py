@@ -168,7 +168,7 @@ DURABLE_MUTANTS: Final = (
     _mutant(
         "what nobody waits for is handled all the same",
         "handling",
-        "            if letter.given and box.is_abandoned(letter):\n",
+        "            if letter.given and box.is_abandoned(record, letter):\n",
         "            if False:\n",
         STEPS,
         ASKS,
@@ -201,6 +201,20 @@ DURABLE_MUTANTS: Final = (
         "        waiters, self._waiters = self._waiters, {}\n",
         "        waiters: dict[str, list[asyncio.Future[Answer]]] = {}\n",
         ASKS,
+    ),
+    _mutant(
+        "a dead letter that was asked is thrown away when it is replayed",
+        "box",
+        "            and ORIGINAL_KEY not in decode_headers(record.headers)\n",
+        "",
+        ASKS,
+    ),
+    _mutant(
+        "a stop in good order is held against the letter in hand",
+        "handling",
+        "            post.note_attempt(record.counter, attempts)\n",
+        "            pass\n",
+        STEPS,
     ),
     _mutant(
         "a timer that is forgotten rings",
