@@ -129,6 +129,14 @@ DURABLE_MUTANTS: Final = (
         "        if size > 2 * STEP_BYTES_MAX:\n",
         LARGE,
     ),
+    Mutant(
+        "records beside a large step are put into its frame",
+        "committer",
+        "        room = FRAME_BYTES_MAX - sum(joint.state_bytes() for joint in joints)\n",
+        "        room = FRAME_BYTES_MAX\n",
+        (LARGE,),
+        "fifoq",
+    ),
     _mutant(
         "large steps share a frame",
         "steps",
