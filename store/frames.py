@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from store.checksum import ALGORITHMS, Buffer, Check, check_function, place_seed
+from store.checksum import ALGORITHMS, CRC32C, Buffer, Check, check_function, place_seed
 from store.errors import DamageError, FormatError
 
 FORMAT_VERSION: Final = 1
@@ -121,6 +121,23 @@ class SegmentHeader(msgspec.Struct, frozen=True, gc=False):
 def zlib_or_crc32c_matches(data: Buffer, checksum: int) -> bool:
     """Whether either algorithm gives `checksum`: the algorithm byte itself may be what rotted."""
     return any(check_function(algorithm)(data, 0) == checksum for algorithm in ALGORITHMS)
+
+
+def find_algorithm(data: bytes) -> int:
+    """The algorithm of the segment whose header this is, sound or not.
+
+    It is the one that, put into its place, makes the header's checksum right. If none does, the
+    byte that is there, or the default where that makes no sense.
+    """
+    if len(data) >= SEGMENT_HEADER_BYTES:
+        head = bytearray(data[: SEGMENT_HEADER_BYTES - TRAILER_BYTES])
+        (checksum,) = _U32.unpack_from(data, len(head))
+        for algorithm, check in ALGORITHMS.items():
+            head[ALGORITHM_AT] = algorithm
+            if check(head, 0) == checksum:
+                return algorithm
+    byte = data[ALGORITHM_AT : ALGORITHM_AT + 1]
+    return byte[0] if byte and byte[0] in ALGORITHMS else CRC32C
 
 
 class FrameHeader(msgspec.Struct, frozen=True, gc=False):

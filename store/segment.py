@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from store.checksum import ALGORITHMS, CRC32C, check_function, segment_seed
+from store.checksum import check_function, segment_seed
 from store.errors import DamageError, FifoqError
 from store.files import Files, Handle
 from store.frames import (
-    ALGORITHM_AT,
     ALIGNMENT,
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
@@ -18,6 +17,7 @@ from store.frames import (
     SegmentHeader,
     check_body,
     decode_header,
+    find_algorithm,
 )
 
 READ_BYTES: Final = 256 << 10
@@ -82,9 +82,8 @@ def let_go(files: Files, handle: Handle) -> None:
 
 
 def _algorithm(files: Files, handle: Handle) -> int:
-    """The algorithm byte of a segment; the default where it makes no sense."""
-    byte = files.pread(handle, 1, ALGORITHM_AT)
-    return byte[0] if byte and byte[0] in ALGORITHMS else CRC32C
+    """The checksum algorithm of a segment: a rotten byte must not cost every frame of it."""
+    return find_algorithm(read_exactly(files, handle, SEGMENT_HEADER_BYTES, 0))
 
 
 class Frame(NamedTuple):
