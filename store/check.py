@@ -158,7 +158,7 @@ def _check_unreadable(directory: Directory, report: Report, progress: Progress |
     state = State()
     if copies:
         state.load(copies[0][2])
-    segments = _Segments(directory, store_id, progress)
+    segments = _Segments(directory, store_id, progress, zeros_ahead=True)
     segments.reclaimed.update(segments.survey(lengths))
     blamed = {damage.file for damage in report.damage}
     segments.missing.update(
@@ -196,7 +196,16 @@ def _check_checkpoints(directory: Directory, names: Names, report: Report) -> No
 class _Segments:
     """The segments that were read, and what was found in each, by number."""
 
-    def __init__(self, directory: Directory, store_id: bytes, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        store_id: bytes,
+        progress: Progress | None,
+        *,
+        zeros_ahead: bool = False,
+    ) -> None:
+        """With `zeros_ahead` lengths are those of files, whose ends may not be written yet."""
+        self._zeros_ahead = zeros_ahead
         self._directory = directory
         self._store_id = store_id
         self._progress = progress
@@ -252,7 +261,9 @@ class _Segments:
                 continue
             if stored.queues != rebuilt.queues:
                 matches = "wrong"
-        damages += _damage_of(file, found, length)
+        for offset, end, reason in found.damage:
+            if not self._zeros_ahead or end < length or not file.is_zero(offset, end):
+                damages.append(Damage(name, offset, end, reason))
         if matches == "wrong":
             damages.append(Damage(index_name(file.number), 0, 0, "does not fit the segment"))
         self._indexes[file.number] = matches
@@ -291,16 +302,6 @@ class _Segments:
             report.damage.append(Damage(segment_name(number), 0, 0, "the segment is missing"))
         for number in sorted(self.reclaimed):
             report.warnings.append(f"{segment_name(number)}: reclaimed while it was checked")
-
-
-def _damage_of(file: SegmentFile, found: Survey, length: int) -> list[Damage]:
-    """What the survey met, without zeros at the end that nothing was written over."""
-    name = segment_name(file.number)
-    damages = []
-    for offset, end, reason in found.damage:
-        if not file.is_zero(offset, end) or end < length:
-            damages.append(Damage(name, offset, end, reason))
-    return damages
 
 
 def _end_of_commits(file: SegmentFile, found: Survey) -> int:
@@ -358,7 +359,8 @@ def unseen(queue: QueueState, surveys: dict[int, Survey]) -> RangeSet:
         if not span.live:
             continue
         found = surveys.get(span.segment)
-        seen = found.seen.get(queue.name, RangeSet()) if found is not None else RangeSet()
+        key = queue.name, span.moved
+        seen = found.seen.get(key, RangeSet()) if found is not None else RangeSet()
         for first, last in live_ranges(queue, span.first, span.last):
             for start, end in seen.missing(first, last):
                 lost.add(start, end)

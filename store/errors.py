@@ -121,7 +121,8 @@ class Quarantine(FifoqError):
 
     `missing` maps each queue to the inclusive counter ranges that are lost; `regions` lists
     (segment number, first byte, end byte) of the damage; `states` names the state entries that
-    are lost.
+    are lost. Where nothing that is left says how far a queue went, `unknown` has the counter from
+    which on records of it may be lost as well; none of those counters is given out again.
     """
 
     def __init__(
@@ -129,9 +130,11 @@ class Quarantine(FifoqError):
         missing: Mapping[str, Sequence[tuple[int, int]]],
         regions: Sequence[tuple[int, int, int]],
         states: Sequence[str],
+        unknown: Mapping[str, int],
     ) -> None:
         lost = sum(last - first + 1 for ranges in missing.values() for first, last in ranges)
         super().__init__(f"{len(regions)} damaged regions set aside, {lost} records missing")
         self.missing = {name: list(ranges) for name, ranges in missing.items()}
         self.regions = list(regions)
         self.states = list(states)
+        self.unknown = dict(unknown)

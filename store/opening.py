@@ -163,6 +163,10 @@ def _start_over(log: Log, recovered: Recovered) -> None:
     stays = old.empty and not recovered.torn_bytes
     try:
         with log.sorting_errors():
+            if recovered.is_cut:
+                # Before there is one of that number again, which a crash would leave to be taken
+                # for the one that is lost.
+                upkeep.write_checkpoint(log)
             if not stays:
                 size = log.directory.files.size(old.file.handle)
                 log.tail = upkeep.new_segment(log)

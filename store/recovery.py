@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from store.checkpoint import CHECKPOINT_NAMES, Checkpoint
 from store.directory import Directory, Names, sync_file
 from store.errors import CorruptionError, DamageError, FormatError
-from store.frames import SEGMENT_HEADER_BYTES, SegmentHeader
+from store.frames import SEGMENT_HEADER_BYTES, FrameHeader, SegmentHeader
 from store.replay import apply_frame
 from store.segment import Frame, SegmentFile, read_exactly, segment_name
 from store.segment_state import SegmentState
@@ -51,6 +51,8 @@ class Recovered(NamedTuple):
     """Bytes behind the end that a crash cut short; they stay in their segment, never delivered."""
     leftovers: list[int]
     """Numbers of segments that were reclaimed, index alone included, or never got their header."""
+    is_cut: bool = False
+    """The checkpoint's own segment is lost: the next one to be made has its number."""
 
 
 def recover(directory: Directory, names: Names) -> Recovered | None:
@@ -140,8 +142,8 @@ def _replay(
     for number, segment in state.segments.items():
         if number not in names.segments:
             raise _MissingSegment(_path(directory, number), 0, "the segment is missing")
-        known = any(n == number and first == 0 for n, first, _ in state.damage)
-        _check_sealed(directory, store_id, number, segment.length, header=not known)
+        known = [(first, end) for n, first, end in state.damage if n == number]
+        _check_sealed(directory, store_id, number, segment.length, known)
     later = [number for number in names.segments if number > start.segment]
     headers = _read_headers(directory, store_id, later)
     for expected, number in enumerate(headers, start.segment + 1):
@@ -208,15 +210,15 @@ def find_store_id(directory: Directory, names: Names) -> bytes:
 
 
 def _check_sealed(
-    directory: Directory, store_id: bytes, number: int, length: int, *, header: bool
+    directory: Directory, store_id: bytes, number: int, length: int, known: list[tuple[int, int]]
 ) -> None:
-    """A segment that the checkpoint knows must have its length and, unless that is lost, header."""
+    """A segment of the checkpoint must have its header and length, but for `known` damage."""
     with directory.reading(segment_name(number)) as handle:
         size = directory.files.size(handle)
         try:
-            if header:
+            if not any(first == 0 for first, _ in known):
                 SegmentFile(directory.files, handle, number, store_id).header()
-            if size < length:
+            if size < length and not any(first <= size and length <= end for first, end in known):
                 raise DamageError(size, f"the file ends here, {length - size} bytes early")
         except DamageError as error:
             raise CorruptionError(_path(directory, number), error.offset, error.reason) from None
@@ -333,16 +335,15 @@ def _judge_tail(
     """How many bytes behind the end are torn: none if only zeros follow. Damage raises."""
     if damage is None or file.is_zero(position.offset, size):
         return 0
-    # A witness may itself have been written to a sector beside its own.
-    for astray in (0, *ASTRAY_BYTES):
-        for offset, header in file.sound_headers(position.offset, size, astray=astray):
-            if header.durable_upto > position.sequence:
-                raise CorruptionError(
-                    _path(directory, file.number),
-                    position.offset,
-                    f"{damage.reason}, yet frame {header.sequence} at byte {offset} says that "
-                    f"frames up to {header.durable_upto} were durable",
-                )
+    witness = find_witness(file, position.offset, size, position.sequence)
+    if witness is not None:
+        offset, header = witness
+        raise CorruptionError(
+            _path(directory, file.number),
+            position.offset,
+            f"{damage.reason}, yet frame {header.sequence} at byte {offset} says that "
+            f"frames up to {header.durable_upto} were durable",
+        )
     logger.warning(
         "%s: torn tail behind frame %d, %d bytes set aside",
         _path(directory, file.number),
@@ -350,3 +351,17 @@ def _judge_tail(
         size - position.offset,
     )
     return size - position.offset
+
+
+def find_witness(
+    file: SegmentFile, start: int, end: int, sequence: int
+) -> tuple[int, FrameHeader] | None:
+    """A header between `start` and `end`, and its place, that calls more than `sequence` durable.
+
+    A witness may itself have been written to a sector beside its own.
+    """
+    for astray in (0, *ASTRAY_BYTES):
+        for offset, header in file.sound_headers(start, end, astray=astray):
+            if header.durable_upto > sequence:
+                return offset, header
+    return None

@@ -6,8 +6,9 @@ The check reports it; quarantine opens with what is left. Nothing here writes.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, pairwise
 
-from store.blocks import RecordBlock
+from store.blocks import MOVED, RecordBlock
 from store.compression import readable as can_read
 from store.errors import DamageError, FormatError
 from store.frames import SEGMENT_HEADER_BYTES
@@ -31,8 +32,8 @@ class Survey:
         self.last_checksum = 0
         self.witness = 0
         """Highest sequence that a sound frame calls durable."""
-        self.seen: dict[str, RangeSet] = {}
-        """Counters of intact records by queue."""
+        self.seen: dict[tuple[str, bool], RangeSet] = {}
+        """Counters of intact records by queue, and by whether they were moved here."""
         self.damage: list[tuple[int, int, str]] = []
         """(first byte, end byte, reason) of what does not belong to an intact frame."""
 
@@ -48,7 +49,7 @@ class Survey:
                 if block.algorithm and not can_read(block.algorithm):
                     self.unread_count += block.count
                 self.record_count += block.count
-                seen = self.seen.setdefault(block.queue, RangeSet())
+                seen = self.seen.setdefault((block.queue, block.kind == MOVED), RangeSet())
                 if block.last - block.first < block.count:
                     seen.add(block.first, block.last)
                 else:
@@ -65,13 +66,19 @@ class Survey:
         return not self.damage
 
 
-def survey(file: SegmentFile, start: int, end: int) -> tuple[Survey, Iterator[Frame]]:
+def survey(
+    file: SegmentFile, start: int, end: int, *, known: int | None = None
+) -> tuple[Survey, Iterator[Frame]]:
     """Read frames between `start` and `end`; the survey is complete once the frames are used up.
 
-    Frames come in order; behind damage the next intact frame is looked for.
+    Frames come in order; behind damage the next intact frame is looked for. `known` is a place
+    where a frame starts for certain, if it lies between: damage before it ends there.
     """
     found = Survey(file.number, end)
-    return found, _frames(file, start, end, found)
+    places = [start, end] if known is None or not start < known < end else [start, known, end]
+    return found, chain.from_iterable(
+        _frames(file, first, stop, found) for first, stop in pairwise(places)
+    )
 
 
 def _frames(file: SegmentFile, start: int, end: int, found: Survey) -> Iterator[Frame]:

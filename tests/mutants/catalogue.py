@@ -23,6 +23,7 @@ INDEX: Final = "tests/store/test_index.py"
 LOOKUP: Final = "tests/store/test_lookup.py"
 READER: Final = "tests/store/test_reader.py"
 CHECK: Final = "tests/store/test_check.py"
+QUARANTINE: Final = "tests/store/test_quarantine_cases.py"
 STATE: Final = "tests/store/test_state.py"
 FULL_DISK: Final = "tests/store/test_full_disk.py"
 DRAFT: Final = "tests/store/test_draft.py"
@@ -630,7 +631,7 @@ RECOVERY: Final = (
     Mutant(
         "a witness behind a bad frame is not believed",
         "recovery",
-        "if header.durable_upto > position.sequence:",
+        "if header.durable_upto > sequence:",
         "if header.durable_upto < 0:",
         (HOLES,),
     ),
@@ -697,8 +698,8 @@ RECOVERY: Final = (
     Mutant(
         "a segment that the checkpoint knows may be shorter",
         "recovery",
-        "            if size < length:\n",
-        "            if size < 0:\n",
+        "            if size < length and not any(",
+        "            if size < 0 and not any(",
         (HOLES,),
     ),
     Mutant(
@@ -1023,15 +1024,43 @@ READING: Final = (
     Mutant(
         "quarantine forgets where the damage lies",
         "quarantine",
-        "        self._state.damage = sorted({*self._state.damage, *self._regions})\n",
+        "        self._state.damage = _joined(sorted({*self._state.damage, *self._regions}))\n",
         "",
         (CHECK,),
     ),
     Mutant(
+        "quarantine uses counters again that damage behind the checkpoint may have held",
+        "quarantine",
+        "        self._losses += lost\n",
+        "",
+        (QUARANTINE,),
+    ),
+    Mutant(
+        "quarantine takes a commit for torn whose witness lies beside its place",
+        "recovery",
+        "    for astray in (0, *ASTRAY_BYTES):\n",
+        "    for astray in (0,):\n",
+        (QUARANTINE,),
+    ),
+    Mutant(
+        "quarantine leaves indexes that speak of lost frames",
+        "quarantine",
+        "            self._directory.remove(index_name(number))\n",
+        "            pass\n",
+        (QUARANTINE,),
+    ),
+    Mutant(
+        "quarantine makes a segment of a lost one's number while a checkpoint speaks of that",
+        "opening",
+        "            if recovered.is_cut:\n",
+        "            if recovered is None:\n",
+        (QUARANTINE,),
+    ),
+    Mutant(
         "the check passes over damage",
         "check",
-        "        if not file.is_zero(offset, end) or end < length:\n",
-        "        if end < 0:\n",
+        "            if not self._zeros_ahead or end < length or not file.is_zero(offset, end):\n",
+        "            if end < 0:\n",
         (CHECK,),
     ),
 )

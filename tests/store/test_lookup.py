@@ -444,9 +444,12 @@ def test_each_segment_may_have_a_checksum_of_its_own() -> None:
     assert [bytes(frame.body) for frame in file.frames(80, len(data))] == [b"one"]
     for byte in (0, 9):
         rotten = segment_file(data[:12] + bytes([byte]) + data[13:])
-        assert rotten.check is check_function(CRC32C)
+        assert rotten.check is check_function(CRC32)
         with pytest.raises(DamageError):
             rotten.header()
+        # Nothing tells any more: the default.
+        worse = segment_file(data[:12] + bytes([byte]) + data[13:20] + b"\xff" + data[21:])
+        assert worse.check is check_function(CRC32C)
 
 
 BODIES = [b"a" * 10, b"", b"b" * READ_BYTES, b"c" * 100, b"d" * (READ_BYTES - 60), b"e" * 9]

@@ -44,7 +44,7 @@ def test_a_sound_segment_is_told_whole(log: Log, frames: list[tuple[int, int]]) 
     assert (found.frame_count, found.record_count) == (3, 6)
     assert (found.first_sequence, found.last_sequence, found.witness) == (1, 3, 2)
     assert found.last_checksum == log.checksum
-    assert {name: list(seen) for name, seen in found.seen.items()} == {"orders": [(1, 6)]}
+    assert {name: list(seen) for name, seen in found.seen.items()} == {("orders", False): [(1, 6)]}
 
 
 def test_behind_damage_the_next_intact_frame_is_found(
@@ -55,7 +55,7 @@ def test_behind_damage_the_next_intact_frame_is_found(
     found, sequences = read(log)
     assert sequences == [1, 3]
     assert found.damage == [(start, end, "checksum of frame 2 does not match")]
-    assert list(found.seen["orders"]) == [(1, 2), (5, 6)]
+    assert list(found.seen["orders", False]) == [(1, 2), (5, 6)]
 
 
 def test_damage_up_to_the_end_ends_there(
@@ -91,7 +91,7 @@ def test_moved_records_with_gaps_are_counted_one_by_one(log: Log) -> None:
     file = log.directory.open_segment(1, log.store_id)
     found, frames = survey(file, start, log.tail.length)
     assert len(list(frames)) == 1
-    assert list(found.seen["orders"]) == [(1, 1), (3, 3), (5, 5)]
+    assert list(found.seen["orders", True]) == [(1, 1), (3, 3), (5, 5)]
 
 
 def test_a_frame_that_makes_no_sense_is_damage_wherever_it_stands(
