@@ -21,6 +21,7 @@ import pytest
 import fifoq
 import fifoq.sync
 from fifoq import loopthread
+from fifoq.sync.store import close_at_exit
 from tests.support.runners import ManualRunner
 
 PATIENCE_SECONDS = 30.0
@@ -170,7 +171,7 @@ def test_many_threads_put_and_take_and_nothing_is_lost_or_doubled(
 def test_browse_shows_every_record_and_takes_none(
     queue: fifoq.sync.Queue[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fifoq.sync, "BROWSE_RECORDS", 2)
+    monkeypatch.setattr("fifoq.sync.queue.BROWSE_RECORDS", 2)
     queue.put_many([b"%d" % number for number in range(5)])
     assert [record.item for record in queue.browse()] == [b"0", b"1", b"2", b"3", b"4"]
     assert [record.key.counter for record in queue.browse(4)] == [4, 5]
@@ -707,14 +708,14 @@ print(queue.take())
 def test_a_disk_that_hangs_does_not_keep_the_interpreter_from_ending(
     held: Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fifoq.sync, "EXIT_SECONDS", 0.001)
+    monkeypatch.setattr("fifoq.sync.store.EXIT_SECONDS", 0.001)
     held.hold()
     held.queue.put_nowait(b"a")
-    fifoq.sync._close_at_exit()
+    close_at_exit()
     assert not held.queue.closed
     held.let_go()
     monkeypatch.undo()
-    fifoq.sync._close_at_exit()
+    close_at_exit()
     assert held.queue.closed
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from fifoq import cursor as _cursor
 from fifoq.browse import Record
@@ -13,10 +13,8 @@ from fifoq.cursor import Lag
 from fifoq.delivery import Delivery as _Delivery
 from fifoq.errors import QueueClosed
 from fifoq.loopthread import LoopThread
+from fifoq.sync.delivery import Delivery
 from store import Key
-
-if TYPE_CHECKING:
-    from fifoq.sync import Delivery
 
 T = TypeVar("T")
 
@@ -28,13 +26,10 @@ class Cursor(Generic[T]):
     that ends hands nothing over before its lease runs out.
     """
 
-    def __init__(
-        self, thread: LoopThread, cursor: _cursor.Cursor[T], deliver: type[Delivery[T]]
-    ) -> None:
+    def __init__(self, thread: LoopThread, cursor: _cursor.Cursor[T]) -> None:
         self.name = cursor.name
         self._thread = thread
         self._cursor = cursor
-        self._deliver = deliver
 
     def __repr__(self) -> str:
         return f"<sync.{repr(self._cursor)[1:]}"
@@ -89,7 +84,7 @@ class Cursor(Generic[T]):
     ) -> Delivery[T]:
         """Hand the next record to one of those that share the cursor; use it with `with`."""
         leasing = self._cursor.lease(seconds=seconds, timeout=timeout, auto_extend=auto_extend)
-        return self._deliver(self._thread, leasing, self._thread.run(leasing.start, _give_back))
+        return Delivery(self._thread, leasing, self._thread.run(leasing.start, _give_back))
 
     def commit(self) -> None:
         """Make it durable that everything taken so far is done."""
