@@ -27,7 +27,6 @@ from store import (
     FifoqError,
     Log,
     LogOptions,
-    Quarantine,
     RecordBlock,
     open_log,
 )
@@ -36,13 +35,10 @@ from store.cache import SegmentCache
 from store.check import check_store
 from store.directory import Directory, access_error
 from store.genesis import Genesis
-from store.keys import COUNTER_MAX, RESERVED_COUNTERS
 from store.lookup import Lookup
 from store.osfiles import SystemClock
 from store.quarantine import salvage
 from store.ranges import merged
-from store.recovery import read_checkpoints, recover
-from store.segment import segment_name
 from store.state import QueueState
 
 COMMIT_BYTES: Final = 4 << 20
@@ -157,10 +153,6 @@ class _Found:
             ) from None
         self.store_id = recovered.store_id
         self.state = recovered.state
-        for queue in self.state.queues.values():
-            # Of a stretch that is lost whole no segment knows any more.
-            queue.spans = [span for span in queue.spans if span.live or queue.retained]
-        self.unheard = _unheard(directory, self.lost)
         self._cache = SegmentCache(directory, self.state, self.store_id)
         self._lookup = Lookup(directory.path, self.state, self._cache.open)
 
@@ -199,60 +191,9 @@ class _Found:
                 yield name, value
 
     def described(self, queue: QueueState) -> RepairedQueue:
-        missing = self.lost.missing.get(queue.name, [])
-        unknown = _unknown_from(queue) if self.lost.regions else None
-        if self.unheard is not None:
-            unknown = min(unknown or COUNTER_MAX, self.unheard.get(queue.name, 1))
+        lost = self.lost
+        missing, unknown = lost.missing.get(queue.name, []), lost.unknown.get(queue.name)
         return RepairedQueue(queue.name, queue.genesis.queue_size, missing, unknown)
-
-
-def _unheard(directory: Directory, lost: Quarantine) -> dict[str, int] | None:
-    """If commits behind the newest checkpoint are lost of which nothing that is left need speak:
-
-    the next counter of each queue, as that checkpoint has it. None if no such commit is missed.
-    """
-    copies = read_checkpoints(directory, directory.names())
-    if not copies or copies[0][2].clean:
-        return None
-    checkpoint = copies[0][2]
-    end_is_gone = _size_of(directory, segment_name(checkpoint.segment)) < checkpoint.offset
-    hides_end = any(
-        number == checkpoint.segment and start < checkpoint.offset < end
-        for number, start, end in lost.regions
-    )
-    found_nothing = not (lost.regions or lost.missing or lost.states)
-    if end_is_gone or hides_end or (found_nothing and _is_refused(directory)):
-        return {queue.name: queue.genesis.next_counter for queue in checkpoint.queues}
-    return None
-
-
-def _size_of(directory: Directory, name: str) -> int:
-    try:
-        with directory.reading(name) as handle:
-            return directory.files.size(handle)
-    except FileNotFoundError:
-        return 0
-
-
-def _is_refused(directory: Directory) -> bool:
-    """Whether opening sees damage: it looks harder for witnesses of the last commits."""
-    try:
-        recover(directory, directory.names())
-    except CorruptionError:
-        return True
-    return False
-
-
-def _unknown_from(queue: QueueState) -> int | None:
-    """The first counter of which nothing that is left knows whether it was ever used.
-
-    A quarantine skips so many counters of a queue that it did not hear of since the last loss.
-    """
-    upto = queue.genesis.next_counter - 1
-    first = upto - RESERVED_COUNTERS
-    known = max((span.last for span in queue.spans), default=0)
-    skipped = queue.genesis.floor >= upto or queue.removed.end_of(max(first, 1)) == upto
-    return first if known < first and skipped else None
 
 
 class _BornAs(SystemClock):
@@ -290,7 +231,7 @@ def _write(
                 done += sum(block.count for block in blocks)
                 if progress is not None:
                     progress(done, max(total, done))
-            _settle(log, new, old, 0 if found.unheard is None else RESERVED_COUNTERS)
+            _settle(log, new, old)
         entries = list(found.states())
         for start in range(0, len(entries), STATES_PER_COMMIT):
             draft = log.draft()
@@ -340,11 +281,12 @@ def _put(draft: Draft, new: QueueState, old: QueueState, block: RecordBlock) -> 
         draft.remove(new, merged(removed), reason=TAKEN)
 
 
-def _settle(log: Log, new: QueueState, old: QueueState, skip: int) -> None:
+def _settle(log: Log, new: QueueState, old: QueueState) -> None:
     """Options, attempts and totals, and no counter that was ever given out again."""
     draft = log.draft()
-    last = old.genesis.next_counter - 1 + skip
-    if new.genesis.next_counter <= last <= COUNTER_MAX:
+    # As after a crash: those that were kept may have been seen.
+    last = max(old.genesis.next_counter - 1, old.genesis.reserved_upto)
+    if new.genesis.next_counter <= last:
         # A record that is put and removed at once: counting goes on behind it.
         draft.put(new, [b""], first=last)
         draft.remove(new, [(last, last, records_weight(0, 1))])

@@ -19,21 +19,15 @@ import fifoq
 import fifoq.sync
 from fifoq.tools.copying import TargetExists
 from fifoq.tools.repair import NothingLeft, Repaired, repair
-from store import Key, Reader, open_log
-from store.blocks import RecordBlock
-from store.frames import SegmentHeader
+from store import Reader, open_log
 from store.keys import COUNTER_MAX
-from store.replay import frame_blocks
-from store.segment import SegmentFile
 from tests.support.damage import (
     OPTIONS,
-    PATH,
     Case,
     Ending,
     Sample,
     Truth,
     build_sample,
-    disk_of,
     flips,
     header_bytes,
     read_truth,
@@ -41,6 +35,7 @@ from tests.support.damage import (
     truncations,
     whole_files,
 )
+from tests.support.quarantining import Intact, by_counter, may_lose_tail
 from tests.tools.support import rows_in, scratch
 
 Lost = set[tuple[str, int]]
@@ -54,27 +49,8 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @cache
-def sample_of(ending: Ending) -> Sample:
-    return build_sample(ending)
-
-
-@cache
-def places_of(ending: Ending) -> dict[tuple[str, int], tuple[str, int, int]]:
-    """Where the newest copy of each record lies: file, first byte and end of its frame."""
-    sample = sample_of(ending)
-    disk = disk_of(sample.files)
-    directory = disk.open_dir(PATH)
-    places = {}
-    for extent in sample.extents:
-        handle = disk.open(directory, extent.file, write=False)
-        header = SegmentHeader.decode(sample.files[extent.file])
-        file = SegmentFile(disk, handle, header.number, header.store_id)
-        for _, block in frame_blocks(next(file.frames(extent.start, extent.end))):
-            if isinstance(block, RecordBlock):
-                for counter in block.counters():
-                    places[block.queue, counter] = extent.file, extent.start, extent.end
-        disk.close(handle)
-    return places
+def intact_of(ending: Ending) -> Intact:
+    return Intact(build_sample(ending))
 
 
 def touched(sample: Sample, case: Case) -> dict[str, list[tuple[int, int]]]:
@@ -96,10 +72,11 @@ def differences(old: bytes, new: bytes, step: int = 8) -> Iterator[tuple[int, in
 
 def in_damage(ending: Ending, case: Case) -> Lost:
     """Records whose frame was touched."""
-    stretches = touched(sample_of(ending), case)
+    intact = intact_of(ending)
+    stretches = touched(intact.sample, case)
     return {
         record
-        for record, (file, start, end) in places_of(ending).items()
+        for record, (file, start, end) in intact.places.items()
         if any(first < end and start < stop for first, stop in stretches.get(file, ()))
     }
 
@@ -117,51 +94,36 @@ def repaired(case: Case, directory: Path) -> tuple[Repaired, Truth]:
         return told, read_truth(log)
 
 
-def by_counter(truth: Truth) -> dict[tuple[str, int], tuple[Key, bytes]]:
-    return {
-        (name, key.counter): (key, payload)
-        for name, queue in truth.queues.items()
-        for key, payload in queue.records
-    }
-
-
 def judge(ending: Ending, case: Case, directory: Path) -> str:
-    sample = sample_of(ending)
-    told, found_truth = repaired(case, directory)
-    truth, found = by_counter(sample.truth), by_counter(found_truth)
-    ever = [by_counter(earlier) for earlier in sample.earlier]
+    intact = intact_of(ending)
+    told, truth = repaired(case, directory)
+    found = by_counter(truth)
+    for record, value in found.items():
+        # Nothing is invented; what comes again was there once, and its removal is in the damage.
+        assert any(then.get(record) == value for then in intact.ever), "a record is invented"
+    lost = intact.records.keys() - found.keys()
+    assert lost <= in_damage(ending, case), "an intact record is not there"
     listed = {
         (queue.name, counter)
         for queue in told.queues
         for first, last in queue.missing
         for counter in range(first, last + 1)
     }
-    for record, value in found.items():
-        # Nothing is invented; what comes again was there once, and its removal is in the damage.
-        assert truth.get(record, value) == value
-        assert record in truth or any(then.get(record) == value for then in ever)
-    lost = truth.keys() - found.keys()
-    assert lost <= in_damage(ending, case), "an intact record is not there"
-    assert not listed & found.keys(), "a record is told to be missing, and is there"
+    assert listed <= lost, "a record is told to be missing that is there, or was taken"
+    if may_lose_tail(intact.sample, case) and not told.regions:
+        # Nothing at all is left to tell by.
+        return "lost" if lost else "saved"
     unknown = {queue.name: queue.unknown_from or COUNTER_MAX for queue in told.queues}
     untold = {(name, counter) for name, counter in lost - listed if counter < unknown[name]}
-    if not may_lose_tail(sample, case):
-        assert not untold, "a record is lost, and not told to be"
-    assert listed <= lost, "a record is told to be missing that never was there"
-    lost_states = sample.truth.states.keys() - found_truth.states.keys()
-    if not may_lose_tail(sample, case):
-        assert lost_states <= {*told.states} or unknown_tail(told)
+    assert not untold, "a record is lost, and not told to be"
+    lost_states = intact.sample.truth.states.keys() - truth.states.keys()
+    speaks_of_more = any(queue.unknown_from is not None for queue in told.queues)
+    assert lost_states <= {*told.states} or speaks_of_more, "a state is lost without a word"
+    with open_log(directory / "new", options=OPTIONS) as log:
+        for name, following in intact.next_counters.items():
+            if name in truth.queues:
+                assert log.put(name, [b"next"])[0] >= following, "a counter is given out again"
     return "lost" if lost else "saved"
-
-
-def may_lose_tail(sample: Sample, case: Case) -> bool:
-    """Of a store that was not closed, no file elsewhere knows how long its last segment was."""
-    cut_short = case.kind == "truncate" and sample.segments[-1] in case.damaged
-    return cut_short and sample.ending is not Ending.CLOSED
-
-
-def unknown_tail(told: Repaired) -> bool:
-    return any(queue.unknown_from is not None for queue in told.queues)
 
 
 def sweep(ending: Ending, cases: Iterable[Case]) -> Counter[str]:
@@ -205,7 +167,7 @@ STEPS = {"flip": 2999, "header byte": 401, "truncate": 37, "sector": 29, "file":
 @KINDS
 @ENDINGS
 def test_what_is_intact_is_saved_and_the_rest_is_told(ending: Ending, kind: str) -> None:
-    verdicts = sweep(ending, islice(cases_of(sample_of(ending), kind), 1, None, STEPS[kind]))
+    verdicts = sweep(ending, islice(cases_of(intact_of(ending).sample, kind), 1, None, STEPS[kind]))
     assert verdicts["saved"]
 
 
@@ -215,7 +177,8 @@ def test_commits_behind_a_checkpoint_that_nothing_speaks_of_are_not_passed_over(
         (Ending.AT_REST, "00000000000000000004.log sector at 1536"),
         (Ending.RECLAIMED, "00000000000000000002.log sector at 4096"),
     ):
-        cases = [c for c in sectors(sample_of(ending)) if (c.kind, c.note) == ("swap sector", note)]
+        every = sectors(intact_of(ending).sample)
+        cases = [case for case in every if (case.kind, case.note) == ("swap sector", note)]
         assert sweep(ending, cases)["lost"] == 1
 
 
@@ -224,7 +187,7 @@ def test_commits_behind_a_checkpoint_that_nothing_speaks_of_are_not_passed_over(
 @ENDINGS
 def test_the_same_for_many_more_places(ending: Ending, kind: str) -> None:
     step = {"flip": 11, "header byte": 7}.get(kind, 1)
-    verdicts = sweep(ending, islice(cases_of(sample_of(ending), kind), 0, None, step))
+    verdicts = sweep(ending, islice(cases_of(intact_of(ending).sample, kind), 0, None, step))
     assert verdicts["saved"]
     assert verdicts["lost"] or kind == "file"
 
@@ -336,3 +299,15 @@ def test_no_counter_is_given_out_again(tmp_path: Path) -> None:
         assert len(queue) == 0
         assert queue.stats().total_put_count == 5
         assert queue.put(b"next").counter >= following > 5
+
+
+def test_no_counter_that_a_killed_owner_may_have_shown_is_given_out_again(tmp_path: Path) -> None:
+    """Those that it kept ahead were forgotten: only a crash's recovery passed over them."""
+    with fifoq.sync.open(tmp_path / "store", durability="memory", flush_interval=3600) as queue:
+        queue.put(b"never written")
+        # As a kill leaves it.
+        shutil.copytree(tmp_path / "store", tmp_path / "killed", ignore=lambda *_: ["owner.sock"])
+        shown = [queue.put(b"x").counter for _ in range(100)][-1]
+    repair(tmp_path / "killed", tmp_path / "new")
+    with fifoq.sync.open(tmp_path / "new") as queue:
+        assert queue.put(b"next").counter > shown
