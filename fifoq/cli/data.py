@@ -108,7 +108,7 @@ def import_(
         typer.Option("--name", metavar="NAME", help="What the source is called, to go on with it."),
     ] = None,
     new_keys: Annotated[
-        bool, typer.Option("--new-keys", help="New counters and put times in any case.")
+        bool, typer.Option("--new-keys", help="As new records, in any case.")
     ] = False,
     again: Again = False,
     partial: Annotated[
@@ -121,7 +121,8 @@ def import_(
     In a queue that is new they keep their keys; else they go behind what is there, with new ones.
     Interrupted, the same command goes on where it was; done, it does nothing more. NDJSON may be
     written by hand: {"data": "text"} or {"base64": "..."}, with headers if you like. The owner of a
-    live store is asked to put them, with new keys.
+    live store puts what is written by hand, and with --new-keys what was exported: as new records,
+    whose attempts begin anew. Without it, status 5: stop the owner to import them as they are.
     """
     from fifoq.cli.progress import progress
     from fifoq.tools.importing import import_records

@@ -34,7 +34,7 @@ class TargetInside(FifoqError):
     def __init__(self, path: str, source: str) -> None:
         super().__init__(
             f"{path}: it is inside {source}, which holds nothing but its own files. Nothing was "
-            f"changed. Name a directory elsewhere."
+            f"changed. Name a place elsewhere."
         )
 
 
@@ -45,14 +45,19 @@ def begin_directory(target: str, *, source: str) -> str:
     """
     if os.path.lexists(target):
         raise TargetExists(target)
-    inside = os.path.realpath(source)
-    if os.path.commonpath((inside, os.path.realpath(target))) == inside:
-        raise TargetInside(target, source)
+    require_outside(target, source)
     partial = target.rstrip("/") + PARTIAL_SUFFIX
     os.makedirs(os.path.dirname(partial) or ".", exist_ok=True)
     with suppress(FileExistsError):
         os.mkdir(partial, 0o700)
     return partial
+
+
+def require_outside(target: str, source: str) -> None:
+    """TargetInside if it is the directory `source` or below it, through whatever links."""
+    inside = os.path.realpath(source)
+    if os.path.commonpath((inside, os.path.realpath(target))) == inside:
+        raise TargetInside(target, source)
 
 
 def end_directory(partial: str, target: str) -> None:

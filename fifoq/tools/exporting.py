@@ -15,6 +15,7 @@ from typing import BinaryIO, Final
 import msgspec
 
 from fifoq.tools import arrow
+from fifoq.tools.copying import require_outside
 from fifoq.tools.sinks import (
     FORMATS,
     PROGRESS_NAME,
@@ -83,12 +84,14 @@ async def export_records(
     That is a name which must not exist, or an open file, such as a pipe. With `removed` records
     come along that are only retained. On return a file is whole and durable. The same call goes on
     where one before was interrupted, unless `restart` is set; a pipe begins anew. ValueError,
-    NotThere, InvalidName, OtherExport: nothing was changed.
+    NotThere, InvalidName, OtherExport, TargetInside: nothing was changed.
     """
     name = os.fspath(target) if isinstance(target, str | os.PathLike) else "-"
     chosen = format_of(name, format)
     if chosen in ("arrow", "parquet"):
         arrow.require_pyarrow()
+    if isinstance(target, str | os.PathLike):
+        require_outside(name, os.fspath(path))
     sink = _sink_for(target, chosen)
     snapshot = await on_thread(partial(Snapshot, os.fspath(path), removed=removed))
     try:

@@ -50,10 +50,11 @@ async def import_records(
 
     Records go to the queues that they are from, or all to `queue`. Those of a queue that is new
     here keep their counters and put times, unless `keep_keys` is false; others get new ones behind
-    what is there, and so do all of them in a store that has an owner, which is asked to put them.
-    `name` says what the source is called, if it does not say so itself. With `again` a source that
-    was imported before is imported once more. AlreadyOpen, FormatError: what was put before the
-    error stays, and the next run goes on behind it.
+    what is there. The owner of a live store is asked to put what people wrote, and with `keep_keys`
+    false what an export wrote: as new records, without attempts, ids of puts and options.
+    QueueIsOpen if it is to keep them. `name` says what the source is called, if it does not say so
+    itself. With `again` a source that was imported before is imported once more. AlreadyOpen,
+    FormatError: what was put before the error stays, and the next run goes on behind it.
     """
     with ExitStack() as stack:
         given = source if isinstance(source, str | os.PathLike) else Pipe(source)
@@ -62,7 +63,8 @@ async def import_records(
         queues = found.queues(queue)
         keeps = keep_keys and found.header is not None and (queue is None or len(queues) == 1)
         async with pouring_into(path, found.name) as pouring:
-            mark = await pouring.begin(queues, keep_keys=keeps, again=again)
+            as_new = found.header is None or not keep_keys
+            mark = await pouring.begin(queues, keep_keys=keeps, as_new=as_new, again=again)
             if not mark.done:
                 rows = await on_thread(skipped, found.rows(queue), mark.records, stop=stop)
                 commits = commits_of(rows)

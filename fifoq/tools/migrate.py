@@ -110,7 +110,7 @@ async def migrate(
     check_name(queue)
     expected = await on_thread(peer.count)
     async with pouring_into(path, identity(peer)) as pouring:
-        mark = await pouring.begin([], keep_keys=False, again=again)
+        mark = await pouring.begin([], keep_keys=False, as_new=True, again=again)
         if not mark.done:
             rows = _rows(peer, queue)
             commits = commits_of(await on_thread(skipped, rows, mark.records))

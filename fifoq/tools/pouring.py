@@ -53,7 +53,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueIsOpen(FifoqError):
-    """Somebody has the queue open, and this import needs it for itself. Nothing was stored."""
+    """Somebody owns the store, and this import needs it for itself. Nothing was stored."""
 
 
 class Pouring:
@@ -66,8 +66,14 @@ class Pouring:
         self._state = PREFIX + name
         self.mark = Mark()
 
-    async def begin(self, queues: Sequence[QueueHeader], *, keep_keys: bool, again: bool) -> Mark:
-        """Look how far it is. What was never begun, or is to be done `again`, starts from 0."""
+    async def begin(
+        self, queues: Sequence[QueueHeader], *, keep_keys: bool, as_new: bool, again: bool
+    ) -> Mark:
+        """Look how far it is. What was never begun, or is to be done `again`, starts from 0.
+
+        With `keep_keys` records of queues that are new here keep theirs; `as_new` says that
+        nothing but what a put can say of a record has to come along.
+        """
 
         def look(log: Log) -> Mark:
             value = log.state_of(self._state)
@@ -156,7 +162,8 @@ class Pouring:
 class LivePouring:
     """The same into a store that another process owns, which is asked for each commit.
 
-    Keys are new: the owner gives them out. Attempts and ids of puts stay behind.
+    The owner puts new records: keys, put times and attempts are its own to give, an id would make
+    one put of two records, and its queues have the options that it opened them with.
     """
 
     def __init__(self, client: Client, name: str) -> None:
@@ -164,7 +171,10 @@ class LivePouring:
         self._name = name
         self.mark = Mark()
 
-    async def begin(self, queues: Sequence[QueueHeader], *, keep_keys: bool, again: bool) -> Mark:
+    async def begin(
+        self, queues: Sequence[QueueHeader], *, keep_keys: bool, as_new: bool, again: bool
+    ) -> Mark:
+        """The same. QueueIsOpen if the records are to be more than new ones."""
         found = await self._client.ask(GetMark(name=self._name), MarkOf)
         if found.mark is not None and not again:
             self.mark = msgspec.json.decode(found.mark, type=Mark)
@@ -173,6 +183,12 @@ class LivePouring:
                     "it was begun while nobody owned the store, with the keys that its records "
                     "have. Nothing was stored. Stop the owner, and go on with it then."
                 )
+        if not (as_new or self.mark.done):
+            raise QueueIsOpen(
+                "another process owns the store, and an owner puts new records only: keys, "
+                "attempts, ids of puts and options would be lost. Nothing was stored. Stop the "
+                "owner to import them as they are, or ask for new keys (--new-keys)."
+            )
         return self.mark
 
     async def put(self, rows: Sequence[Row]) -> None:

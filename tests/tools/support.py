@@ -59,7 +59,7 @@ async def build(path: Path, rows: list[Row]) -> None:
     queues = [QueueHeader(name) for name in dict.fromkeys(row.queue for row in rows)]
     async with open_store(path) as store:
         pouring = Pouring(store, "built")
-        await pouring.begin(queues, keep_keys=True, again=False)
+        await pouring.begin(queues, keep_keys=True, as_new=False, again=False)
         await pouring.put(rows)
         await pouring.end(forget=True)
 

@@ -224,7 +224,7 @@ def test_nothing_goes_into_the_directory_it_comes_from(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("store")
     before = sorted(tmp_path.rglob("*"))
     for target in ("store/sub", "store/deep/sub/", "link/sub", "other/../store/sub"):
-        with pytest.raises(TargetInside, match="Name a directory elsewhere"):
+        with pytest.raises(TargetInside, match="Name a place elsewhere"):
             back_up(tmp_path / "store", f"{tmp_path}/{target}")
     with pytest.raises(TargetInside):
         restore(tmp_path / "backup", tmp_path / "backup" / "sub")

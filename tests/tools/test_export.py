@@ -16,6 +16,7 @@ import fifoq
 import fifoq.sync
 from fifoq.control.messages import NotThere
 from fifoq.tools import pouring, sinks, snapshot
+from fifoq.tools.copying import TargetInside
 from fifoq.tools.exporting import OtherExport, export_records, format_of
 from fifoq.tools.importing import import_records
 from fifoq.tools.rows import Row
@@ -177,6 +178,17 @@ def test_an_export_is_not_mixed_with_another(tmp_path: Path, small_steps: None) 
         asyncio.run(export_records(tmp_path / "a", tmp_path / "tables.parquet", restart=True))
 
 
+def test_an_export_does_not_go_into_the_store_it_comes_from(tmp_path: Path) -> None:
+    """A file of somebody's between its own is none that a store would know."""
+    make(tmp_path / "a", SOME[:3])
+    (tmp_path / "link").symlink_to("a")
+    before = sorted(tmp_path.rglob("*"))
+    for target in ("a/out.ndjson", "a/deep/out.parquet", "link/out.msgpack", "x/../a/out.arrow"):
+        with pytest.raises(TargetInside, match="Name a place elsewhere"):
+            asyncio.run(export_records(tmp_path / "a", f"{tmp_path}/{target}"))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_a_live_store_is_exported_and_only_read(tmp_path: Path) -> None:
     with fifoq.sync.open(tmp_path / "a") as queue:
         queue.put_many([b"one", b"two"])
@@ -330,8 +342,13 @@ def test_the_owner_of_a_live_store_is_asked_to_put(tmp_path: Path) -> None:
     with fifoq.sync.open_store(tmp_path / "b") as store:
         main = store.queue()
         main.put(b"first")
-        for _ in range(2):
-            told = asyncio.run(import_records(tmp_path / "out.msgpack", tmp_path / "b"))
+        with pytest.raises(pouring.QueueIsOpen, match="Stop the owner to import them as they are"):
+            asyncio.run(import_records(tmp_path / "out.msgpack", tmp_path / "b"))
+        for keep_keys in (False, True):
+            # What is there already is not asked for again.
+            told = asyncio.run(
+                import_records(tmp_path / "out.msgpack", tmp_path / "b", keep_keys=keep_keys)
+            )
             assert (told.records, told.keys_kept) == (3, False)
         assert told.resumed == 3
         assert [main.take(), main.take()] == [b"first", b"\xff"]
@@ -357,9 +374,14 @@ def test_an_import_into_a_live_store_goes_on_and_doubles_nothing(
         for stop in (20, 100, 299):
             with pytest.raises(Interrupted):
                 asyncio.run(
-                    import_records(tmp_path / "out.ndjson", tmp_path / "b", progress=stopping(stop))
+                    import_records(
+                        tmp_path / "out.ndjson",
+                        tmp_path / "b",
+                        keep_keys=False,
+                        progress=stopping(stop),
+                    )
                 )
-        told = asyncio.run(import_records(tmp_path / "out.ndjson", tmp_path / "b"))
+        told = asyncio.run(import_records(tmp_path / "out.ndjson", tmp_path / "b", keep_keys=False))
         assert told.resumed >= 280
         assert [queue.take() for _ in range(301)] == [b"first", *(row.data for row in SOME)]
     # Begun with keys while nobody owned it, it is not gone on with by asking.
