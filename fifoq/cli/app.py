@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-
 from fifoq.bench.command import command, queue_rows
 from fifoq.cli import care, data, demo, letters, looking, moving, records, spark, top
 from fifoq.cli.arguments import Json
@@ -25,6 +23,9 @@ demo.add_to(app)
 @verb(app, "version", example="fifoq version")
 def version(json: Json = False) -> None:
     """Print the version."""
+    # Here: it takes longer to import than all verbs together.
+    import importlib.metadata
+
     from fifoq.cli.output import print_json
 
     found = importlib.metadata.version("fifoq")

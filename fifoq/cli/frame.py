@@ -10,7 +10,8 @@ import functools
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -41,7 +42,7 @@ MEANINGS: Final = {
     Status.USAGE: "the arguments make no sense; nothing was begun",
     Status.NOTHING: "what was asked for is not there: a record, a cursor, a queue, a store",
     Status.DAMAGED: "the store is damaged where it was read",
-    Status.IN_USE: "another process owns the store and could not be asked, or did not answer",
+    Status.IN_USE: "another process owns the store, and could not be asked, or did not answer",
     Status.INTERRUPTED: "Ctrl-C",
     Status.BROKEN_PIPE: "whoever read the output has gone",
     Status.TERMINATED: "SIGTERM",
@@ -50,6 +51,8 @@ MEANINGS: Final = {
 
 _UsageError: Final[type[Exception]] = typer.BadParameter.__mro__[1]
 """What wrong arguments raise: typer has no name of its own for it."""
+_HELP_WANTED: Final = "NoArgsIsHelpError"
+"""The kind of it that is no mistake: a group that was called with nothing shows its help."""
 
 
 class Ended(Exception):
@@ -61,21 +64,34 @@ class Ended(Exception):
 
 
 class _Verbs(TyperGroup):
-    """A group of verbs in which `--json` holds for wrong arguments too."""
+    """A group of verbs in which wrong arguments end as every other mistake does."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        ctx.meta[__name__] = "--json" in args
-        return super().parse_args(ctx, args)
+        ctx.meta.setdefault(__name__, "--json" in args)
+        with _one_message(ctx):
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        try:
+        with _one_message(ctx):
             return super().invoke(ctx)
-        except _UsageError as error:
-            if not ctx.meta[__name__]:
-                raise
-            told: Any = error
-            _tell(Ended(Status.USAGE, told.format_message(), kind=type(error).__name__), True)
-            raise typer.Exit(Status.USAGE) from None
+
+
+@contextmanager
+def _one_message(ctx: Any) -> Iterator[None]:
+    """Tell of wrong arguments in one message, and where to read on."""
+    try:
+        yield
+    except _UsageError as error:
+        kind = type(error).__name__
+        if kind == _HELP_WANTED:
+            raise
+        told: Any = error
+        message, as_json = told.format_message(), ctx.meta[__name__]
+        if not as_json:
+            place = (told.ctx or ctx).command_path
+            message = f"{message.rstrip('.')}. Try: {place} --help"
+        _tell(Ended(Status.USAGE, message, kind=kind), as_json)
+        raise typer.Exit(Status.USAGE) from None
 
 
 def make_app(help: str, *, name: str | None = None) -> typer.Typer:
@@ -186,7 +202,7 @@ def _as_end(error: Exception) -> Ended | None:
     status = Status.FAILED
     if isinstance(error, CorruptionError) or kind == CorruptionError.__name__:
         status = Status.DAMAGED
-    elif isinstance(error, AlreadyOpen | NoAnswer):
+    elif isinstance(error, AlreadyOpen | NoAnswer) or kind == "QueueIsOpen":
         status = Status.IN_USE
     elif isinstance(error, NotThere) or kind == NotThere.__name__:
         status = Status.NOTHING

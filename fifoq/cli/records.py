@@ -17,6 +17,7 @@ from fifoq.cli.arguments import (
     QueueName,
     Raw,
     StorePath,
+    given,
     headers_of,
     seconds,
     seconds_above_0,
@@ -102,6 +103,7 @@ def put(
     counter of each record that was named, or how many came from stdin. A queue with a type takes
     JSON.
     """
+    from fifoq.attributes import attributes_from
     from fifoq.cli.access import session
     from fifoq.cli.putting import Putter, print_put, put_stdin, telling
 
@@ -121,6 +123,10 @@ def put(
         "ordering_key": ordering_key,
         "dedup_id": dedup_id,
     }
+    try:
+        attributes_from(0, **given(**keywords))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
     async def put_all() -> Putter:
         async with session(path, make=True) as asked:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 import fifoq.sync
 from fifoq.tools import doctor
-from tests.cli.support import command, environment, here, is_running
 from tests.cli.support import fifoq as run
+from tests.cli.support import here
 from tests.tools.support import rows_in
 
 
@@ -66,25 +64,6 @@ def test_a_live_store_is_backed_up_and_restored(tmp_path: Path) -> None:
     damage(tmp_path / "b")
     here("restore", tmp_path / "b", tmp_path / "d", status=4)
     assert not (tmp_path / "d").exists()
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_backup_that_is_killed_is_taken_up(tmp_path: Path, number: signal.Signals) -> None:
-    fill(tmp_path / "a", 2000)
-    process = subprocess.Popen(
-        command("backup", tmp_path / "a", tmp_path / "b", "--copy"),
-        env=environment(),
-        stderr=subprocess.PIPE,
-    )
-    while is_running(process) and not list(tmp_path.glob("b.partial/*.log")):
-        continue
-    process.send_signal(number)
-    said = process.communicate()[1]
-    assert b"Traceback" not in said
-    if process.returncode:
-        here("backup", tmp_path / "a", tmp_path / "b", "--copy")
-    assert rows_in(tmp_path / "b") == rows_in(tmp_path / "a")
-    assert not (tmp_path / "b.partial").exists()
 
 
 def test_a_damaged_store_is_repaired_into_a_new_one(tmp_path: Path) -> None:

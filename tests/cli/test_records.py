@@ -67,18 +67,26 @@ def test_nothing_but_a_put_makes_a_store(tmp_path: Path) -> None:
         (["put", "x", "text", "--queue", "Not Allowed"], "queue name 'Not Allowed' is not allowed"),
         (["import", "x", "-", "--queue", "?"], "queue name '?' is not allowed"),
         (["export", "x", "-", "-q", "main", "-q", "?"], "queue name '?' is not allowed"),
+        (["put", "x", "text", "--dedup-id", ""], "dedup_id has 0 bytes"),
+        (["put", "x", "text", "--ordering-key", "k" * 256], "ordering_key has 256 bytes"),
+        (["put", "x", "text", "-H", f"a={'x' * 70000}"], "header"),
         (["take", "x", "--count", "0"], "--count"),
         (["take", "x", "--wait", "nan"], "wait=nan is not 0 or more"),
         (["top", "x", "--interval", "nan"], "interval=nan is not 0 or more"),
         (["take"], "PATH"),
         (["tako", "x"], "tako"),
+        (["dlq", "lost", "x"], "lost"),
+        (["dlq", "--nothing"], "--nothing"),
     ],
 )
 def test_wrong_arguments_are_named_and_nothing_is_made(
     arguments: list[str], complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert complaint in here(*arguments, status=2).err
+    said = here(*arguments, status=2).err
+    assert complaint in said
+    assert said.startswith("fifoq: ")
+    assert said.count("\n") == 1
     told = here(*arguments, "--json", status=2)
     assert (told.err, told.json["status"]) == ("", 2)
     assert complaint in told.json["error"]
