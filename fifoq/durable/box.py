@@ -48,6 +48,7 @@ class Box:
         "asked",
         "closed",
         "dead_letters",
+        "dropped",
         "in_hand",
         "incoming",
         "loaded",
@@ -78,7 +79,7 @@ class Box:
         self.asked: dict[str, asyncio.Future[object]] | None = None
         self.not_before = 0.0
         self.closed = False
-        self.dead_letters = 0
+        self.dead_letters = self.dropped = 0
         self._fetching = False
         self._waiter: asyncio.Future[None] | None = None
 
@@ -117,9 +118,11 @@ class Box:
 
     async def _put_when_room(self, letter: object, payload: bytes) -> None:
         if not await self._gets_room():
+            asker = None
             if type(letter) is Asked:
                 self.withdraw(letter)
-                self._refuse_dropped(letter.future)
+                asker = letter.future
+            self._drop(asker)
             return
         self.incoming += 1
         try:
@@ -191,13 +194,15 @@ class Box:
             case "drop-oldest":
                 if self.loaded:
                     record, letter = self._pop()
-                    self._refuse_dropped(self.asker_of(letter))
+                    self._drop(self.asker_of(letter))
                     self.remove(record)
             case _:
                 return False
         return True
 
-    def _refuse_dropped(self, asker: asyncio.Future[object] | None) -> None:
+    def _drop(self, asker: asyncio.Future[object] | None) -> None:
+        """Count a letter that found no room, or had to make some; its asker hears of it."""
+        self.dropped += 1
         if asker is not None and not asker.done():
             asker.set_exception(MailboxFull(self.name, self.options.size_max))
 

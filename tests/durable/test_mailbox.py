@@ -162,6 +162,7 @@ async def test_a_full_mailbox_does_as_it_is_told(town: Town, overflow: Any) -> N
             await alice.tell(Deposit(10))
         await settle()
         assert alice.stats().depth == 2
+        assert alice.stats().dropped == (overflow != "fail")
     async with town.system() as system:
         alice = await account(system, mailbox=AT_ONCE)
         box: Any = alice._mailbox
