@@ -30,7 +30,8 @@ _NOBODY = Reply()
 class StepContext(Context[M]):
     """A context whose effects happen together with the ack of the message, or not at all.
 
-    After the handler has returned, or raised, it does nothing any more.
+    That is what it tells, schedules and replies; after the handler has returned, or raised, it does
+    so no more. To spawn, watch and stop is of this process alone and happens at once.
     """
 
     __slots__ = ("_attempt", "_box", "_letter", "answer", "deferred", "encoded", "step")
@@ -108,13 +109,20 @@ class StepContext(Context[M]):
         step = self._open_step()
         seconds = first_delay(delay, deliver_at, every)
         own = self._box
-        for target in targets(own.post, self._cell.tree, own.name if to is None else to, message):
+        found = targets(own.post, self._cell.tree, own.name if to is None else to, message)
+        if name is not None and len(found) > 1:
+            raise ValueError(
+                f"a timer with a name is for one actor, and {name!r} would be for {len(found)}. "
+                f"Nothing was changed. Set one for each."
+            )
+        for target in found:
             if target.ref is not None:
                 raise TypeError(
                     f"actor {target.name!r} is in memory alone: a durable timer needs a durable "
                     f"one. Nothing was changed."
                 )
             check_name(target.name)
+        for target in found:
             own.office.timers.set(
                 step, own.name, target.name, target.box, message, seconds, every, name
             )

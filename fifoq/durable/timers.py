@@ -97,7 +97,7 @@ class Timers:
         payload = write_letter(to, self._office.encode(to, box, message), headers)
         if name is not None:
             self.drop(step, owner, name)
-        self._put(step, payload, due if due > now else 0, (owner, name) if name else None)
+        self._put(step, payload, due if due > now else 0, None if name is None else (owner, name))
 
     def drop(self, step: Step, owner: str, name: str) -> None:
         """Make it a part of the step that the timer of that name is no more."""

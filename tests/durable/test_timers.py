@@ -8,12 +8,13 @@ import random
 import pytest
 from msgspec import Struct
 
+from actors import Router
 from actors.testing import settle
 from fifoq import Actor, ActorSystem, Context
 from fifoq.durable.letters import write_letter
 from fifoq.durable.steps import Step
 from fifoq.durable.timers import DUE_HEADER, EVERY_HEADER, NAME_HEADER
-from tests.durable.support import Deposit, Town, account, balance, wall_follows_loop
+from tests.durable.support import AT_ONCE, Deposit, Town, account, balance, wall_follows_loop
 
 pytestmark = pytest.mark.anyio
 
@@ -205,6 +206,43 @@ async def test_a_timer_needs_the_name_of_an_actor(town: Town, name: str) -> None
     async with town.system() as system:
         ref = await system.spawn(Setter, name="setter", durable=True)
         assert await ref.ask("go") == "refused"
+
+
+async def test_a_timer_may_have_an_empty_name(town: Town) -> None:
+    """It was kept under no name and looked for under one: it never rang."""
+
+    class Setter(Actor[str]):
+        async def receive(self, message: str, ctx: Context[str]) -> None:
+            if message == "go":
+                ctx.schedule("replaced", to="clock", delay=1, name="")
+                ctx.schedule("rang", to="clock", delay=1, name="")
+
+    async with town.system() as system:
+        clock = await system.spawn(Clock, name="clock", durable=True)
+        setter = await system.spawn(Setter, name="setter", durable=True)
+        await setter.tell("go")
+        await asyncio.sleep(2)
+        assert await clock.ask("get") == ["rang", "get"]
+
+
+async def test_a_timer_with_a_name_is_for_one_actor(town: Town) -> None:
+    class Setter(Actor[str]):
+        async def receive(self, message: str, ctx: Context[str]) -> None:
+            with pytest.raises(ValueError, match="'n' would be for 2"):
+                ctx.schedule("x", to="all", delay=1, name="n")
+            with pytest.raises(TypeError, match="is in memory alone"):
+                ctx.schedule("x", to=mixed, delay=1)
+            ctx.schedule("rang", to="all", delay=1)
+
+    async with town.system() as system:
+        pool = await system.pool(Clock, size=2, name="all", durable=True, routing="broadcast")
+        memory = await system.spawn(Setter, name="memory")
+        mixed: Router[str] = Router([*pool.members, memory], routing="broadcast")
+        setter = await system.spawn(Setter, name="setter", durable=True, mailbox=AT_ONCE)
+        await setter.tell("go")
+        await asyncio.sleep(2)
+        for member in pool.members:
+            assert await member.ask("get") == ["rang", "get"]
 
 
 @pytest.mark.parametrize("last", ["quiet", "often", "sooner"])
