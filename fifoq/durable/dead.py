@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import msgspec
 
@@ -21,6 +21,9 @@ from fifoq.durable.letters import Letter, Messages, decode_letter
 from fifoq.durable.state import States
 
 M = TypeVar("M")
+
+PAGE_COUNT: Final = 100
+"""Dead letters that are read at a time while those of one actor are looked for."""
 
 
 class DeadMessage(msgspec.Struct, frozen=True):
@@ -61,23 +64,34 @@ class DeadMessages:
     async def list(
         self, actor: str | None = None, *, start: int = 1, count: int = 100
     ) -> Sequence[DeadMessage]:
-        """The oldest ones from counter `start` on, of one actor or all; nothing changes."""
+        """The oldest ones from counter `start` on, of one actor or all; nothing changes.
+
+        At most `count`, which is up to 1000. For the next ones start behind the last counter.
+        """
         found: list[DeadMessage] = []
+        # Those of one actor may be few among many.
+        size = count if actor is None else max(count, PAGE_COUNT)
         while len(found) < count:
-            page = await self._letters.list(start=start, count=count)
+            page = await self._letters.list(start=start, count=size)
             found += [dead for dead in map(read_dead, page) if actor in (None, dead.actor)]
-            if len(page) < count:
+            if len(page) < size:
                 break
             start = page[-1].key.counter + 1
         return found[:count]
 
-    async def replay(self, *counters: int) -> int:
-        """Tell messages again, those with these counters or all; returns how many."""
-        return await self._letters.replay(*counters)
+    async def replay(self, *counters: int, dry_run: bool = False) -> int:
+        """Tell messages again, those with these counters or all; returns how many.
 
-    async def purge(self, *counters: int) -> int:
-        """Remove messages for good, those with these counters or all; returns how many."""
-        return await self._letters.purge(*counters)
+        With `dry_run` nothing changes.
+        """
+        return await self._letters.replay(*counters, dry_run=dry_run)
+
+    async def purge(self, *counters: int, dry_run: bool = False) -> int:
+        """Remove messages for good, those with these counters or all; returns how many.
+
+        With `dry_run` nothing changes.
+        """
+        return await self._letters.purge(*counters, dry_run=dry_run)
 
 
 def read_dead(letter: DeadLetter) -> DeadMessage:
@@ -194,6 +208,15 @@ class _DryContext(Context[Any]):
 
     def spawn(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise RuntimeError("a message that is run again has no system: it can not spawn")
+
+    def watch(self, ref: Ref[Any]) -> None:
+        """There is nobody to watch."""
+
+    def unwatch(self, ref: Ref[Any]) -> None:
+        """There is nobody to watch."""
+
+    def find(self, name: str, kind: type[Actor[Any]] | None = None) -> None:
+        """Nobody else is alive."""
 
     def stop(self) -> None:
         """There is nothing to stop."""

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from actors import Reply
+from actors import Reply, Terminated
 from actors.testing import settle
 from fifoq import Actor, Context, DurableMailbox
 from fifoq.durable import burying, reproduce
@@ -78,6 +78,8 @@ async def test_a_dead_letter_is_told_again_or_purged(town: Town) -> None:
         first, second = await letters.list(count=10)
         assert [dead.counter for dead in await letters.list(start=second.counter)] == [2]
         assert len(await letters.list(count=1)) == 1
+        assert len(await letters.list("alice", count=1)) == 1
+        assert await letters.purge(dry_run=True) == await letters.replay(dry_run=True) == 2
         assert await letters.purge(second.counter) == 1
         mended = await system.spawn(Mended, name="alice", durable=True)
         assert await letters.replay(first.counter) == 1
@@ -116,13 +118,16 @@ class Busy(Struct):
     count: int = 0
 
 
-class Everything(Actor[Balance]):
+class Everything(Actor[Balance | Terminated]):
     """Does all that a handler can."""
 
-    async def on_start(self, ctx: Context[Balance]) -> None:
+    async def on_start(self, ctx: Context[Balance | Terminated]) -> None:
         ctx.tell("nobody", Balance())
+        assert ctx.find("nobody") is None
 
-    async def receive(self, message: Balance, ctx: Context[Balance]) -> None:
+    async def receive(
+        self, message: Balance | Terminated, ctx: Context[Balance | Terminated]
+    ) -> None:
         if ctx.attempt == 1:
             raise ValueError("first")
         ctx.tell(ctx.self_ref, Balance())
@@ -130,6 +135,8 @@ class Everything(Actor[Balance]):
         ctx.schedule(Balance(), to="other", delay=1)
         ctx.schedule(Balance(), to=ctx.self_ref, delay=1)
         ctx.unschedule("x")
+        ctx.watch(ctx.self_ref)
+        ctx.unwatch(ctx.self_ref)
         ctx.stop()
         assert isinstance(ctx.defer_reply(), Reply)
         assert not ctx.headers
