@@ -23,7 +23,7 @@ class ActorStopped(ActorError):
 
 
 class SystemStopped(ActorError):
-    """The actor system is not running, so it spawns nothing."""
+    """The actor system is not running, so it can not do this; nothing was changed."""
 
     def __init__(self, action: str) -> None:
         super().__init__(f"the actor system is not running: it can not {action}")

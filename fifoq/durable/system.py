@@ -14,6 +14,7 @@ import actors
 from actors import Actor, AskTimeout, Keyed, MailboxOptions, Ref, Supervision
 from actors.keyed import ACTIVE_MAX, IDLE_SECONDS
 from actors.ref import ASK_SECONDS, STOP_SECONDS
+from actors.timers import SECONDS_MAX
 from fifoq.durable.asks import ANSWERS_KEPT_SECONDS, ID_HEADER, Answer, AskFailed, check_id
 from fifoq.durable.dead import DeadMessages
 from fifoq.durable.in_memory import MEMORY_PATH, SEGMENT_BYTES, HereAndNow, MemoryFiles
@@ -50,6 +51,8 @@ class ActorSystem(actors.ActorSystem):
         **store_options: Any,
     ) -> None:
         super().__init__(stop_timeout=stop_timeout, seed=seed)
+        if not 0 <= answers_kept <= SECONDS_MAX:
+            raise ValueError(f"answers_kept={answers_kept!r} is not 0 to {SECONDS_MAX} seconds")
         if path is None:
             store_options.setdefault("files", MemoryFiles())
             store_options.setdefault("runner", HereAndNow)
@@ -137,7 +140,7 @@ class ActorSystem(actors.ActorSystem):
             supervision=supervision,
             durable=durable,
         )
-        for absent in list(self._open_office().post.absent):
+        for absent in list(self._open_office("have keyed actors").post.absent):
             self._tree.wake(absent)
         return keyed
 
@@ -172,9 +175,11 @@ class ActorSystem(actors.ActorSystem):
         and msgspec.ValidationError if the answer is no `returns`. Answers are kept for
         `answers_kept` seconds, or until `forget`.
         """
-        office = self._open_office()
-        (target,) = targets(office.post, self._tree, to, message)
+        office = self._open_office("ask")
+        target, *others = targets(office.post, self._tree, to, message)
         name, box = target.name, target.box
+        if others:
+            raise TypeError("a broadcast has many answers: ask its members, one by one")
         if target.ref is not None:
             raise TypeError(f"actor {name!r} is not a durable one of this system: ask its ref")
         payload = office.letter(name, box, message, {ID_HEADER: check_id(id)})
@@ -188,20 +193,20 @@ class ActorSystem(actors.ActorSystem):
 
     async def forget(self, id: str) -> bool:
         """Forget the answer to an ask, durable on return; False if there is none."""
-        return await self._open_office().asks.forget(id)
+        return await self._open_office("forget an answer").asks.forget(id)
 
     async def flush(self) -> None:
         """Wait until the steps of all messages that were handled so far are committed."""
-        await self._open_office().post.steps.flush()
+        await self._open_office("flush").post.steps.flush()
 
     async def dead_letters(self) -> DeadMessages:
         """Messages that no actor could handle, to look at, replay or purge; see `reproduce`."""
-        self._open_office()
+        self._open_office("read dead letters")
         return DeadMessages(await self.store.dead_letters(MAILBOXES))
 
-    def _open_office(self) -> Office:
+    def _open_office(self, action: str) -> Office:
         if self._office is None or self._stop_wanted.is_set():
-            raise actors.SystemStopped("ask")
+            raise actors.SystemStopped(action)
         return self._office
 
 

@@ -20,7 +20,7 @@ from actors import (
     SystemStopped,
 )
 from actors.testing import settle
-from fifoq import Actor, AskFailed, Context, DiskFull
+from fifoq import Actor, ActorSystem, AskFailed, Context, DiskFull
 from store import FifoqError
 from tests.durable.support import (
     AT_ONCE,
@@ -254,8 +254,10 @@ async def test_a_stopped_system_leaves_nobody_waiting(town: Town) -> None:
         asking = await started(system.ask("nobody", Balance(), id="a", timeout=None))
     with pytest.raises(SystemStopped):
         await asking
-    with pytest.raises(SystemStopped):
+    with pytest.raises(SystemStopped, match="it can not ask"):
         await system.ask("nobody", Balance(), id="a")
+    with pytest.raises(SystemStopped, match="it can not flush"):
+        await system.flush()
 
 
 async def test_a_store_that_fails_leaves_nobody_waiting(town: Town) -> None:
@@ -329,6 +331,12 @@ async def test_answers_are_kept_for_a_while(town: Town, monkeypatch: pytest.Monk
         assert log is not None
         kept = [name for name, entry in log.state.states.items() if entry.present]
         assert not [name for name in kept if name.startswith("ask/")]
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
+def test_answers_are_kept_for_no_time_that_makes_no_sense(seconds: float) -> None:
+    with pytest.raises(ValueError, match="answers_kept="):
+        ActorSystem(answers_kept=seconds)
 
 
 async def test_what_can_not_be_asked_is_refused(town: Town) -> None:
