@@ -100,7 +100,7 @@ class Keyed(Generic[M]):
 
         Code outside of actors also waits while there is no room for one more actor.
         """
-        return self.slots.put(key, message)
+        return self.slots.send(key, message)
 
     @overload
     async def ask(self, key: str, message: M, *, timeout: float | None = ASK_SECONDS) -> object: ...
@@ -263,10 +263,10 @@ class _Route:
         self._key = key
 
     def put(self, letter: object) -> Coroutine[object, None, None]:
-        return self._slots.put(self._key, letter)
+        return self._slots.send(self._key, letter)
 
     def put_nowait(self, letter: object, *, exempt: bool = False) -> None:
-        self._slots.put_nowait(self._key, letter, exempt=exempt)
+        self._slots.send_nowait(self._key, letter, exempt=exempt)
 
     def withdraw(self, letter: object) -> None:
         self._slots.withdraw(self._key, letter)

@@ -14,7 +14,7 @@ from actors.errors import ActorStopped
 from actors.life import OPEN, State
 from actors.ref import STOP_SECONDS, Ref
 from actors.routing import Broadcast, Routing, rule_of
-from actors.stats import ActorStats
+from actors.stats import SUMS, ActorStats
 
 if TYPE_CHECKING:
     from actors.cell import Cell
@@ -93,8 +93,7 @@ class Router(Ref[M_contra]):
     def stats(self) -> ActorStats:
         """The sums over its members; running while one of them takes messages."""
         found = [member.stats() for member in self._members]
-        names = ("depth", "handled", "failed", "restarts", "dropped", "undelivered", "cut_short")
-        sums = {name: sum(getattr(stats, name) for stats in found) for name in names}
+        sums = {name: sum(getattr(stats, name) for stats in found) for name in ("depth", *SUMS)}
         state = State.RUNNING if self._is_open() else State.STOPPED
         return ActorStats(name=self.name, state=state, **sums)
 
@@ -117,6 +116,8 @@ class Pool(Router[M_contra]):
     def _adopt(self, parent: Cell[Any], members: Sequence[Ref[M_contra]]) -> None:
         """The members are there, for the first time or anew."""
         self._parent, self._members = parent, tuple(members)
+        # Whoever knows its name alone reaches the members too.
+        parent.ref = self
 
     def _is_open(self) -> bool:
         """Whether the pool takes messages."""

@@ -66,7 +66,7 @@ class Slots:
 
     # Sending
 
-    async def put(self, key: str, letter: object) -> None:
+    async def send(self, key: str, letter: object) -> None:
         """Send a letter to the actor of the key. Waits for its turn, and for room as it does."""
         while True:
             slot = self._find(key, exempt=False)
@@ -85,8 +85,8 @@ class Slots:
             finally:
                 slot.sending -= 1
 
-    def put_nowait(self, key: str, letter: object, *, exempt: bool) -> None:
-        """Send it now; MailboxFull where `put` would wait, unless it is exempt."""
+    def send_nowait(self, key: str, letter: object, *, exempt: bool) -> None:
+        """Send it now; MailboxFull where `send` would wait, unless it is exempt."""
         slot = self._find(key, exempt=exempt)
         if slot.active and not slot.queue:
             try:

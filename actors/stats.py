@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from actors.cell import Cell
 
 
+SUMS = ("handled", "failed", "restarts", "dropped", "undelivered", "cut_short", "dead_letters")
+"""The counts of an actor, which are added up over several."""
+
+
 class ActorStats(Struct, frozen=True, kw_only=True):
     """One actor at one moment. Counts go on over restarts.
 

@@ -18,22 +18,12 @@ from actors.keyed import KeyedRef
 from actors.mailbox import Mailbox, MailboxOptions
 from actors.ref import Ref
 from actors.slots import Slots
-from actors.stats import SystemStats
+from actors.stats import SUMS, SystemStats
 from actors.supervision import DURABLE, Scope, Supervision
 from actors.timing import Timing
 from actors.watch import Watches
 
 M = TypeVar("M")
-
-_SUMS = (
-    "handled",
-    "failed",
-    "restarts",
-    "dropped",
-    "undelivered",
-    "cut_short",
-    "dead_letters",
-)
 
 
 class Tree:
@@ -163,7 +153,7 @@ class Tree:
             del cell.parent.children[cell]
         self._rounds.forget(cell)
         stats = cell.stats()
-        self.past.update({name: getattr(stats, name) for name in _SUMS})
+        self.past.update({name: getattr(stats, name) for name in SUMS})
         self.past_timing.merge(cell.timing)
 
     def stats(self) -> SystemStats:
@@ -171,7 +161,7 @@ class Tree:
         actors = {name: cell.stats() for name, cell in self.cells.items()}
         sums = {
             name: self.past[name] + sum(getattr(stats, name) for stats in actors.values())
-            for name in _SUMS
+            for name in SUMS
         }
         timing = Timing()
         timing.merge(self.past_timing)

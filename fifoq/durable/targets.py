@@ -35,7 +35,7 @@ def targets(post: Post, tree: Tree, to: Ref[Any] | str, message: object) -> Sequ
         return [Target(to, box)]
     cell = tree.cells.get(to)
     ref = tree.keyed_ref(to) if cell is None else cell.ref
-    return [Target(to) if ref is None else _of_ref(post, tree, ref)]
+    return [Target(to)] if ref is None else targets(post, tree, ref, message)
 
 
 def _of_ref(post: Post, tree: Tree, ref: Ref[Any]) -> Target:

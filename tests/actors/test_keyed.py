@@ -421,3 +421,12 @@ async def test_an_option_without_sense_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=reason):
         await system.keyed(noting({}), name="notes", **options)  # type: ignore[arg-type]
+
+
+async def test_the_name_of_all_keys_is_the_address_of_none(system: ActorSystem) -> None:
+    keyed = await system.keyed(noting({}), name="notes")
+    ref: Ref[Message] | None = system.find("notes", Actor)
+    assert ref is not None
+    with pytest.raises(TypeError, match="the mailbox of actor 'notes' has no put"):
+        ref.tell_nowait("x")
+    assert keyed.stats().active == 0

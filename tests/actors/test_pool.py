@@ -127,6 +127,23 @@ async def test_a_broadcast_goes_on_when_a_member_stops_under_it(system: ActorSys
     assert ("pool/1", "all") not in log
 
 
+async def test_a_pool_is_told_by_its_name(system: ActorSystem) -> None:
+    """What was told so went to the parent of the members, which dropped it."""
+
+    class Teller(Actor[str]):
+        async def receive(self, message: str, ctx: Context[str]) -> None:
+            ctx.tell("pool", message)
+            ctx.schedule("later", to="pool", delay=1)
+
+    log: Log = []
+    pool = await system.pool(Worker, log, size=2, name="pool")
+    assert system.find("pool") is pool
+    teller = await system.spawn(Teller)
+    await teller.tell("now")
+    await asyncio.sleep(2)
+    assert log == [("pool/1", "now"), ("pool/2", "later")]
+
+
 async def _tell(ref: Ref[str], message: str) -> None:
     await ref.tell(message)
 

@@ -11,10 +11,11 @@ from msgspec import Struct
 
 from actors import Keyed, Terminated
 from actors.testing import settle
-from fifoq import Actor, ActorSystem, Context
+from fifoq import Actor, ActorSystem, Context, DurableMailbox
 from tests.durable.support import (
     Account,
     Balance,
+    Boom,
     Deposit,
     Message,
     Town,
@@ -156,17 +157,31 @@ async def test_a_pool_of_durable_actors_keeps_what_it_was_told(town: Town) -> No
         class Teller(Actor[Deposit]):
             async def receive(self, message: Deposit, ctx: Context[Deposit]) -> None:
                 ctx.tell(pool, message)
+                ctx.tell("pool", Deposit(10))
 
         teller = await system.spawn(Teller, name="teller", durable=True)
         await teller.tell(Deposit(5))
         await settle()
-        assert [await member.ask(Balance()) for member in pool.members] == [7, 7, 7]
+        assert [await member.ask(Balance()) for member in pool.members] == [17, 17, 17]
+        with pytest.raises(TypeError, match="a broadcast has many answers"):
+            await system.ask("pool", Balance(), id="once")
     async with town.system() as system:
         pool = await system.pool(
             Account, size=3, name="pool", durable=True, routing="by-key", key=lambda _: "a"
         )
-        assert [await member.ask(Balance()) for member in pool.members] == [7, 7, 7]
-        assert await system.ask(pool, Balance(), id="once") == 7
+        assert [await member.ask(Balance()) for member in pool.members] == [17, 17, 17]
+        assert await system.ask(pool, Balance(), id="once") == 17
+        assert await system.ask("pool", Balance(), id="by name") == 17
+
+
+async def test_a_pool_counts_the_dead_letters_of_its_members(town: Town) -> None:
+    async with town.system() as system:
+        once = DurableMailbox(max_retries=0)
+        pool = await system.pool(Account, size=2, name="pool", durable=True, mailbox=once)
+        for _ in range(3):
+            await pool.tell(Boom())
+        await settle()
+        assert (pool.stats().dead_letters, system.stats().dead_letters) == (3, 3)
 
 
 async def test_a_step_tells_keyed_actors_in_memory_by_name(town: Town) -> None:
