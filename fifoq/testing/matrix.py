@@ -99,14 +99,18 @@ def crash_matrix(
     `part=(2, 4)` the second of four parts of the points. `seed` chooses among states, and what
     `random` gives.
 
-    Raises CrashFailure at the first state that does not hold, what the scenario itself raises, and
-    NotRepeatable. The scenario runs twice, so it starts from nothing but its machine. While it
-    lasts, a line is given to `progress` every few seconds (default: to stderr). What fifoq logs of
-    restarts is dropped, unless `at` is given: a torn tail is no news here.
+    Raises CrashFailure at the first state that does not hold, what the scenario itself raises,
+    NotRepeatable, and ValueError for what names no state or part. The scenario runs twice, so it
+    starts from nothing but its machine. While it lasts, a line is given to `progress` every few
+    seconds (default: to stderr). What fifoq logs of restarts is dropped, unless `at` is given: a
+    torn tail is no news here.
     """
+    if not 1 <= part[0] <= part[1]:
+        raise ValueError(f"part={part} is not like (2, 4), the second of four.")
+    if states_max < 1:
+        raise ValueError(f"states_max={states_max} is not 1 or more.")
     rehearsal = _run(Machine(seed=seed), scenario, prepare, lambda machine, call: None)
-    matrix = _Matrix(invariant, rehearsal, power, states_max, at, part, progress or _print)
-    matrix.twice = twice
+    matrix = _Matrix(invariant, rehearsal, power, twice, states_max, at, part, progress or _print)
     with matrix.thread, _quiet(unless=at is not None):
         performed = _run(Machine(seed=seed), scenario, prepare, matrix.visit)
     if matrix.failure is not None:
@@ -186,19 +190,19 @@ class _Matrix:
         invariant: Program,
         total: int,
         power: bool,
+        twice: bool,
         states_max: int,
         at: str | None,
         part: tuple[int, int],
         progress: Callable[[str], None],
     ) -> None:
         self.points = self.states = 0
-        self.twice = False
         self.failure: CrashFailure | None = None
         # The scenario's loop stands still in the middle of a step: restarts need another thread.
         self.thread = ThreadPoolExecutor(1, thread_name_prefix=_THREAD)
         self._invariant = invariant
         self._total = total
-        self._power, self._states_max = power, states_max
+        self._power, self._twice, self._states_max = power, twice, states_max
         self._point_wanted, _, self._state_wanted = (at or "").partition(".")
         self._part = part
         self._progress = progress
@@ -212,7 +216,7 @@ class _Matrix:
             return
         states = self.states
         for at, crash, left in self._crashes(machine, call):
-            second = _Second(at, left, power=self._power) if self.twice else None
+            second = _Second(at, left, power=self._power) if self._twice else None
             if not self._holds(at, crash, left):
                 return
             if second is not None and second.left is not None:

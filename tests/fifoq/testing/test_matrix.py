@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -162,6 +163,12 @@ def test_parts_go_through_all_of_it_together() -> None:
     ]
     assert sum(part.points for part in parts) == whole.points
     assert sum(part.states for part in parts) == whole.states
+
+
+@pytest.mark.parametrize("wrong", [{"part": (0, 0)}, {"part": (3, 2)}, {"states_max": 0}])
+def test_parts_and_states_that_are_none_are_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        crash_matrix(orders, nothing_is_lost, **wrong)
 
 
 def test_a_restart_that_hangs_is_a_failure() -> None:
