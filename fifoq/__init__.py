@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fifoq.explain import Event, Explanation
     from fifoq.holding import ConsumerStats
     from fifoq.keys import Keys
+    from fifoq.opening import Opening, open, open_store
     from fifoq.options import QueueOptions, StoreOptions
     from fifoq.pins import Pin
     from fifoq.queue import Queue
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from fifoq.receipt import Receipt
     from fifoq.recurring import Schedule
     from fifoq.stats import QueueStats
-    from fifoq.store import Opening, Store, open, open_store
+    from fifoq.store import Store
     from fifoq.topic import Topic
     from fifoq.transaction import Transaction
     from fifoq.view import ReadOnlyStats
@@ -87,6 +88,7 @@ _HOMES: Final = {
     "fifoq.explain": ("Event", "Explanation"),
     "fifoq.holding": ("ConsumerStats",),
     "fifoq.keys": ("Keys",),
+    "fifoq.opening": ("Opening", "open", "open_store"),
     "fifoq.options": ("QueueOptions", "StoreOptions"),
     "fifoq.pins": ("Pin",),
     "fifoq.queue": ("Queue",),
@@ -94,7 +96,7 @@ _HOMES: Final = {
     "fifoq.receipt": ("Receipt",),
     "fifoq.recurring": ("Schedule",),
     "fifoq.stats": ("QueueStats",),
-    "fifoq.store": ("Opening", "Store", "open", "open_store"),
+    "fifoq.store": ("Store",),
     "fifoq.topic": ("Topic",),
     "fifoq.transaction": ("Transaction",),
     "fifoq.view": ("ReadOnlyStats",),

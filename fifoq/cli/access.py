@@ -61,7 +61,7 @@ async def session(path: str, *, make: bool = False) -> AsyncIterator[Session]:
     """
     # Here: whoever only looks needs neither.
     from fifoq.control.desk import Visit
-    from fifoq.store import open_store
+    from fifoq.opening import open_store
 
     if not make:
         require_store(path)

@@ -21,8 +21,9 @@ from fifoq.durable.in_memory import MEMORY_PATH, SEGMENT_BYTES, HereAndNow, Memo
 from fifoq.durable.office import Office, decode_as
 from fifoq.durable.post import MAILBOXES
 from fifoq.durable.targets import targets
+from fifoq.opening import open_store
 from fifoq.options import Durability
-from fifoq.store import Store, open_store
+from fifoq.store import Store
 
 M = TypeVar("M")
 R = TypeVar("R")

@@ -10,11 +10,12 @@ from typing import Final
 
 import msgspec
 
+from fifoq.opening import Opening
 from fifoq.server.connection import Connection, Traffic
 from fifoq.server.limits import ServerLimits
 from fifoq.server.protocol import check_token
 from fifoq.server.served import Served
-from fifoq.store import Opening, Store
+from fifoq.store import Store
 from store.genesis import check_name
 
 TOLD_MAX: Final = 64

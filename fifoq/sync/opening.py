@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Literal, TypeVar, overload
 
+from fifoq import opening as _opening
 from fifoq import queue as _queue
 from fifoq import store as _store
 from fifoq.loopthread import LoopThread
@@ -44,7 +45,7 @@ def open_store(
     """
     if read_only:
         return ReadOnlyStore(View(os.fspath(path), **options))
-    opening = _store.open_store(path, **options)
+    opening = _opening.open_store(path, **options)
     return _opened(path, opening, Store)
 
 
@@ -71,7 +72,7 @@ def open(
 
     Closing the queue closes the store. Options are those of the queue and of the store.
     """
-    opening: _store.Opening[_queue.Queue[Any]] = _store.open(
+    opening: _opening.Opening[_queue.Queue[Any]] = _opening.open(
         path, type=type, queue=queue, **options
     )
 
@@ -86,7 +87,7 @@ A = TypeVar("A", _store.Store, _queue.Queue[Any])
 
 
 def _opened(
-    path: str | os.PathLike[str], opening: _store.Opening[A], wrap: Callable[[LoopThread, A], R]
+    path: str | os.PathLike[str], opening: _opening.Opening[A], wrap: Callable[[LoopThread, A], R]
 ) -> R:
     thread = LoopThread(os.fspath(path))
 

@@ -22,7 +22,8 @@ from fifoq.codec import encode_own_headers, kept_with_aside, read_kept
 from fifoq.control.client import Client, connect
 from fifoq.control.messages import Count, GetMark, MarkOf, Pour
 from fifoq.marked import PREFIX, keep_mark
-from fifoq.store import DEFAULT_QUEUE, Store, open_store
+from fifoq.opening import open_store
+from fifoq.store import DEFAULT_QUEUE, Store
 from fifoq.tools.rows import QueueHeader, Row, columns_of
 from store import AlreadyOpen, Draft, FifoqError, FormatError, Log
 from store.genesis import check_name

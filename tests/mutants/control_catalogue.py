@@ -34,7 +34,7 @@ CONTROL_MUTANTS: Final = (
     ),
     _mutant(
         "a visitor's queue keeps its bytes",
-        "store",
+        "open_queues",
         "        if name in self._lent and not lent:\n",
         "        if False:\n",
         VISIT,

@@ -40,7 +40,7 @@ JOINT_MUTANTS: Final = (
     ),
     _mutant(
         "a queue is opened beside a frame that puts into it",
-        "store",
+        "open_queues",
         "            if name not in committer.lines and found.next_counter == "
         "state.genesis.next_counter:\n",
         "            if True:\n",

@@ -212,7 +212,7 @@ QUEUE_MUTANTS: Final = (
     ),
     _mutant(
         "a backlog is not read for takers that do not wait",
-        "store",
+        "open_queues",
         "            committer.request_read(queue)\n",
         "            pass\n",
         FAULTS,
@@ -328,7 +328,7 @@ QUEUE_MUTANTS: Final = (
     ),
     _mutant(
         "a retention is forgotten until its queue is opened",
-        "store",
+        "opening",
         "                keep_removed(state, kept_retention(state.configuration))\n",
         "                pass\n",
         HOLDING,

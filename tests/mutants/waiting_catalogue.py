@@ -195,7 +195,7 @@ WAITING_MUTANTS: Final = (
     ),
     _mutant(
         "lanes are not looked for at opening",
-        "store",
+        "open_queues",
         "            queue.fill_lanes(found.lanes)\n",
         "",
         LANES,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from fifoq.store import open_store
+from fifoq.opening import open_store
 from fifoq.tools.pouring import Pouring
 from fifoq.tools.rows import QueueHeader, Row
 from fifoq.tools.snapshot import Place, Snapshot
