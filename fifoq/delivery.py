@@ -71,10 +71,11 @@ class Delivery(msgspec.Struct, Generic[T], eq=False):
         """
         leases = self._leases
         counter = self._counter
-        if leases.acks_pass and leases.held.get(counter) is self:
+        if leases.acks_pass and self.state == "leased":
             del leases.held[counter]
             self.state = "acked"
-            leases.acked.append(self)
+            # Not the delivery: whatever it holds is free from now on.
+            leases.acked[counter] = len(self._payload)
             leases.queue.bias -= 1
             return True
         return await leases.ack(self)

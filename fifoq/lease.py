@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from fifoq.attributes import check_seconds
 from fifoq.burying import Burials, burial, refuse_burial
@@ -14,8 +14,7 @@ from fifoq.delivery import Delivery
 from fifoq.errors import StaleLease
 from fifoq.jobs import Waiter
 from fifoq.options import MEMORY, OS
-from fifoq.runs import Removals, Returned, removal_of
-from store.blocks import records_weight
+from fifoq.runs import Removals, Returned, removal_of, removals_of
 
 if TYPE_CHECKING:
     from fifoq.committer import Committer
@@ -71,8 +70,8 @@ class Leases(Generic[T]):
         """Counters that a commit of several queues is about to remove: nobody holds them."""
         self.given: list[int] = []
         """Counters that were handed out since the last commit."""
-        self.acked: list[Delivery[T]] = []
-        """Deliveries that were acked since the last commit."""
+        self.acked: dict[int, int] = {}
+        """Counters that were acked since the last commit, with the lengths of their payloads."""
         self.acks_pass = False
         """An ack may pass without a look, until the loop turns."""
         self.window_time = self._window_now = 0
@@ -273,9 +272,9 @@ class Leases(Generic[T]):
         for delivery in deliveries:
             del self.held[delivery._counter]
             delivery.state = "acked"
-            self.acked.append(delivery)
+            self.acked[delivery._counter] = size = len(delivery._payload)
             queue.bias -= 1
-            queue.bytes_went(len(delivery._payload))
+            queue.bytes_went(size)
             self._gone(delivery)
         queue.touch()
         queue.records_went()
@@ -323,8 +322,9 @@ class Leases(Generic[T]):
                 queue.leases[counter] = held[counter].attempt
         self.given.clear()
         self._window_start = 0
-        for delivery in self.acked:
-            queue.leases.pop(delivery._counter, None)
+        if queue.leases:
+            for counter in self.acked:
+                queue.leases.pop(counter, None)
         queue.acked += removals_of(self.acked)
         self.acked.clear()
 
@@ -351,7 +351,8 @@ class Leases(Generic[T]):
             queue.leases.pop(record.counter, None)
             queue.gone(record)
         queue.bias -= len(gone) + len(put_off)
-        return removals_of(gone) + list(map(removal_of, put_off))
+        lengths = {delivery._counter: len(delivery._payload) for delivery in gone}
+        return removals_of(lengths) + list(map(removal_of, put_off))
 
     # Records that go with a joint.
 
@@ -512,18 +513,3 @@ class Leases(Generic[T]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def removals_of(acked: list[Delivery[Any]]) -> Removals:
-    """Counter ranges with their weights; few, since acks mostly come in order."""
-    if not acked:
-        return []
-    first, last = acked[0]._counter, acked[-1]._counter
-    counters = [delivery._counter for delivery in acked]
-    if counters == list(range(first, last + 1)):
-        size = sum([len(delivery._payload) for delivery in acked])
-        return [(first, last, records_weight(size, len(acked)))]
-    return [
-        (counter, counter, records_weight(len(delivery._payload), 1))
-        for counter, delivery in zip(counters, acked, strict=True)
-    ]

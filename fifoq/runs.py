@@ -6,7 +6,8 @@ Plain values and functions on them; nothing here knows which run stands where.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -128,6 +129,17 @@ class Batch(msgspec.Struct, eq=False):
 def removal_of(record: Returned) -> tuple[int, int, int]:
     counter, _, payload, _ = record
     return counter, counter, records_weight(len(payload), 1)
+
+
+def removals_of(lengths: Mapping[int, int]) -> Removals:
+    """Ranges of records, whose payloads have these lengths; few, since most follow each other."""
+    if not lengths:
+        return []
+    counters = list(lengths)
+    first, last = counters[0], counters[-1]
+    if counters == list(range(first, last + 1)):
+        return [(first, last, records_weight(sum(lengths.values()), len(lengths)))]
+    return [(counter, counter, records_weight(size, 1)) for counter, size in lengths.items()]
 
 
 def before(counter: int, removals: Removals) -> tuple[Removals, Removals]:
