@@ -272,7 +272,9 @@ class Putting(Waiting[T]):
         """The ids of puts, those that were kept and from now on."""
         self.dedup = dedup = Dedup(self, self.options.dedup_window)
         if pages is not None:
-            dedup.restore(pages, self._committer.loop.time(), time.time_ns())
+            # The log's own time goes on where a clock was set back: what was over stays over.
+            wall = max(time.time_ns(), self.put_time)
+            dedup.restore(pages, self._committer.loop.time(), wall)
         return dedup
 
     def _knows(self, dedup_id: bytes) -> bool:

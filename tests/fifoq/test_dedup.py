@@ -173,6 +173,21 @@ async def test_the_window_goes_on_while_the_store_is_closed(
         assert (await q.put(b"a", dedup_id="1") == first) is False
 
 
+async def test_a_window_that_was_over_stays_over_when_the_clock_is_set_back(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later put has a later stamp: by the log's own time the id is as old as it is."""
+    now = fake_time(monkeypatch)
+    async with bench.open(dedup_window=10) as q:
+        first = await q.put(b"a", dedup_id="1")
+        now[0] += 11 * SECOND
+        recent = await q.put(b"b", dedup_id="2")
+    now[0] -= 1000 * SECOND
+    async with bench.open() as q:
+        assert await q.put(b"b", dedup_id="2") == recent
+        assert await q.put(b"a", dedup_id="1") != first
+
+
 async def test_a_clock_that_jumps_while_the_queue_is_open_changes_nothing(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
