@@ -6,9 +6,10 @@ optional columns of its block on disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, TypedDict
+from operator import attrgetter
+from typing import Final, TypedDict
 
 import msgspec
 
@@ -69,7 +70,7 @@ class Attributes(msgspec.Struct, frozen=True, gc=False):
     @property
     def size(self) -> int:
         """What they need in a frame, at the most."""
-        return len(self.headers) + len(self.ordering_key) + len(self.dedup_id) + _FIXED_BYTES
+        return len(self.headers) + len(self.ordering_key) + len(self.dedup_id) + FIXED_BYTES
 
 
 def size_of(attributes: Attributes | None) -> int:
@@ -77,17 +78,18 @@ def size_of(attributes: Attributes | None) -> int:
     return 0 if attributes is None else attributes.size
 
 
-_FIXED_BYTES: Final = 8 + 8 + 1 + 3 * 4
+FIXED_BYTES: Final = 8 + 8 + 1 + 3 * 4
 NONE: Final = Attributes()
 
-_COLUMNS: Final[dict[int, tuple[str, Callable[[Attributes], Any]]]] = {
-    DELIVER_AT: ("deliver_at", lambda of: of.deliver_at),
-    EXPIRES_AT: ("expires_at", lambda of: of.expires_at),
-    PRIORITY: ("priority", lambda of: of.priority),
-    HEADERS: ("headers", lambda of: of.headers),
-    DEDUP_ID: ("dedup_id", lambda of: of.dedup_id),
-    ORDERING_KEY: ("ordering_key", lambda of: of.ordering_key),
+_COLUMNS: Final = {
+    DELIVER_AT: "deliver_at",
+    EXPIRES_AT: "expires_at",
+    PRIORITY: "priority",
+    HEADERS: "headers",
+    DEDUP_ID: "dedup_id",
+    ORDERING_KEY: "ordering_key",
 }
+_values = attrgetter(*_COLUMNS.values())
 
 
 def attributes_from(
@@ -213,13 +215,12 @@ def check_count(count: int, state: str) -> None:
 
 def columns_of(attributes: Sequence[Attributes]) -> Columns:
     """The columns that records with these attributes need; those that nobody uses are left out."""
-    columns: Columns = {}
-    for bit, (name, value) in _COLUMNS.items():
-        default = getattr(NONE, name)
-        column = list(map(value, attributes))
-        if column.count(default) < len(column):
-            columns[bit] = column
-    return columns
+    columns = zip(*map(_values, attributes), strict=True)
+    return {
+        bit: column
+        for bit, column, default in zip(_COLUMNS, columns, _values(NONE), strict=True)
+        if column.count(default) < len(column)
+    }
 
 
 def columns_between(attributes: Mapping[int, Attributes], first: int, end: int) -> Columns | None:
@@ -230,7 +231,7 @@ def columns_between(attributes: Mapping[int, Attributes], first: int, end: int) 
 
 def attributes_in(block: RecordBlock) -> Iterator[tuple[int, Attributes]]:
     """Counters of a block's records that have attributes, with these."""
-    names = [_COLUMNS[bit][0] for bit in block.columns if bit in _COLUMNS]
+    names = [_COLUMNS[bit] for bit in block.columns if bit in _COLUMNS]
     if not names:
         return
     columns = [block.columns[bit] for bit in block.columns if bit in _COLUMNS]

@@ -11,8 +11,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar, Unpack
 
 from fifoq.attributes import (
+    FIXED_BYTES,
     NONE,
     PRIORITY_DEFAULT,
+    SECONDS_MAX,
     Attributes,
     PutKeywords,
     RecordKeywords,
@@ -28,7 +30,7 @@ from fifoq.once import put_many_once, put_once, put_once_now
 from fifoq.options import LEVELS, MEMORY, SYNC, Durability
 from fifoq.places import WINDOW_MAX, WINDOW_MIN
 from fifoq.receipt import Receipt
-from fifoq.runs import COLUMN_BYTES, removal_of
+from fifoq.runs import COLUMN_BYTES, new_returned, removal_of
 from fifoq.waiting import Waiting
 from store import CounterExhausted, ItemTooLarge, Key
 from store.keys import COUNTER_MAX
@@ -102,6 +104,10 @@ class Putting(Waiting[T]):
                     self.take_back(waiter)
                     raise
                 return Key(waiter.first, moment)
+        if options and counter < self.put_limit:
+            key = self._put_later(item, options)
+            if key is not None:
+                return key
         if "dedup_id" in options:
             return await put_once(self, item, options)
         payload, attributes, level = self._prepare(item, **options)
@@ -114,6 +120,30 @@ class Putting(Waiting[T]):
         if first and level:
             await self._committed(first, 1, level)
         return Key(first, moment)
+
+    def _put_later(self, item: T, options: PutKeywords) -> Key | None:
+        """Put a small record with a delay in an open window; None if there is more to look at."""
+        delay = options.get("delay")
+        if (
+            len(options) > 1
+            or type(item) is not bytes
+            or len(item) > SMALL_BYTES  # type: ignore[arg-type]
+            or (type(delay) is not float and type(delay) is not int)
+            or not 0 < delay <= SECONDS_MAX
+            or not self.codec.aside
+        ):
+            return None
+        counter, moment = self.next, self.put_time
+        self.next = counter + 1
+        payload: bytes = item  # type: ignore[assignment]
+        self._append(payload)
+        attributes = Attributes(b"", time.time_ns() + round(delay * 1_000_000_000))
+        self.tail_attributes[counter] = attributes
+        self.tail_bytes += FIXED_BYTES
+        self._committer.waiting_bytes += FIXED_BYTES
+        self.aside[counter] = True
+        self._wait_in_window(new_returned((counter, moment, payload, attributes)), delay)
+        return Key(counter, moment)
 
     def _put_strong(self, item: bytes) -> Waiter | None:
         """Put a small record that must wait for its commit; None if there is more to look at."""
@@ -156,6 +186,10 @@ class Putting(Waiting[T]):
             self.next = counter + 1
             self._append(item)  # type: ignore[arg-type]
             return Key(counter, self.put_time)
+        if options and counter < self.put_limit:
+            key = self._put_later(item, options)
+            if key is not None:
+                return key
         if "dedup_id" in options:
             return put_once_now(self, item, options, level=MEMORY)[0]
         payload, attributes, _ = self._prepare(item, **options)
@@ -436,8 +470,8 @@ class Putting(Waiting[T]):
         if level == MEMORY:
             if self._takers and not self.strong_upto:
                 wake_one(self._takers)
-            elif self.fast and attributes is None:
-                # Whoever gives attributes comes here with the next one as well.
+            elif self.fast and (attributes is None or attributes.deliver_at):
+                # Whoever gives other attributes comes here with the next one as well.
                 self._open_puts()
         return first, moment
 

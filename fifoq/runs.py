@@ -46,6 +46,12 @@ class Returned(NamedTuple):
         return self.attributes.headers if self.attributes is not None else None
 
 
+new_returned: Final[Callable[[tuple[int, int, bytes, Attributes | None]], Returned]] = partial(
+    tuple.__new__, Returned
+)
+"""The same in half the time, for one at a time: a named tuple's own is a function of Python."""
+
+
 class Run(NamedTuple):
     """Consecutive records: the first one's counter, payloads, put times."""
 

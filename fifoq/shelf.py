@@ -64,6 +64,15 @@ class Shelf:
         if self._members is not None:
             self._members.update(record[0] for record in records)
 
+    def add_one(self, due: int, record: Returned) -> None:
+        """The same for one record that was never here before."""
+        counter = record[0]
+        heappush(self._heap, due << _COUNTER_BITS | counter)
+        self.kept[counter] = record
+        self._kept_bytes += len(record[2]) + RECORD_OVERHEAD
+        if self._members is not None:
+            self._members.add(counter)
+
     def fill(self, entries: Iterable[tuple[int, int]]) -> None:
         """The same without copies, for many at once: each a time and a counter."""
         self._sweep()

@@ -121,6 +121,13 @@ class Waiting(Member[T]):
         if self._shelf_timer is None or due / _NS < self._shelf_timer_at:
             self._watch_shelf()
 
+    def _wait_in_window(self, record: Returned, seconds: float) -> None:
+        """The same for one small record that was put just now, in an open window."""
+        due = self._committer.loop.time() + seconds
+        self.shelf.add_one(round(due * _NS), record)
+        if self._shelf_timer is None or due < self._shelf_timer_at:
+            self._watch_shelf()
+
     def hold_back(self, record: Returned, delay: int) -> None:
         """The same after a nack; in a strict queue nobody passes it meanwhile."""
         if self.options.strict:

@@ -45,6 +45,46 @@ async def test_records_come_in_the_order_of_their_times(bench: Bench, durability
         assert found == [b"1", b"2", b"3"]
 
 
+async def test_delayed_puts_of_one_turn_each_wait_for_their_own_time(bench: Bench) -> None:
+    """The first of them is looked at, and those that follow pass: nothing else tells them apart."""
+    async with bench.open(durability="memory") as q:
+        await q.put(b"first", delay=30)
+        keys = [await q.put(b"%d" % number, delay=20 - number) for number in range(5)]
+        keys += [q.put_nowait(b"%d" % number, delay=20.0 - number) for number in range(5, 9)]
+        await q.put(b"now")
+        assert (len(q), q.stats().ready, q.stats().delayed) == (11, 1, 10)
+        assert q.take_nowait() == b"now"
+        assert [key.counter for key in keys] == list(range(2, 11))
+        assert await q.cancel(keys[3])
+        assert not await q.cancel(keys[3])
+        for wrong in (-1, float("nan"), 1e40, True, "1"):
+            with pytest.raises((TypeError, ValueError), match="Nothing was stored"):
+                await q.put(b"wrong", delay=wrong)  # type: ignore[arg-type]
+        await q.put(b"at once", delay=0)
+        assert await q.take() == b"at once"
+        taking = await started(q.take())
+        await asyncio.sleep(11.9)
+        assert not taking.done()
+        await asyncio.sleep(0.2)
+        assert await taking == b"8"
+        await q.flush()
+    bench.crash()
+    async with bench.open(durability="memory") as q:
+        assert q.stats().delayed == 8
+        found = [await q.take() for _ in range(8)]
+        assert found == [b"7", b"6", b"5", b"4", b"2", b"1", b"0", b"first"]
+
+
+async def test_a_shorter_delay_in_the_same_turn_rings_first(bench: Bench) -> None:
+    loop = asyncio.get_running_loop()
+    async with bench.open(durability="memory") as q:
+        began = loop.time()
+        for seconds in (50, 40, 3, 20):
+            await q.put(b"%d" % seconds, delay=seconds)
+        assert await q.take() == b"3"
+        assert loop.time() - began == pytest.approx(3, abs=0.01)
+
+
 async def test_a_record_whose_time_has_come_is_at_its_place(bench: Bench) -> None:
     """In front of younger ones that nobody has taken."""
     async with bench.open() as q:
