@@ -22,10 +22,11 @@ from fifoq.cursor_lease import CursorLeases
 from fifoq.cursor_position import CursorPosition, encode_position, state_name
 from fifoq.delivery import Leasing
 from fifoq.errors import QueueClosed, SchemaMismatch
-from fifoq.holding import Consumers, CursorHold, first_from
+from fifoq.holding import Consumers, CursorHold
 from fifoq.jobs import Call
 from fifoq.options import SYNC
 from fifoq.reading import Loaded, Reading
+from fifoq.retained import first_from, next_from
 from fifoq.taking import TAKE_MANY_MAX
 from store import Key, Log, RangeGone
 from store.options import wrong_number
@@ -216,8 +217,9 @@ class Cursor(Generic[T]):
         On return that is committed at the queue's durability. A timestamp is a datetime with a
         time zone, or nanoseconds since the epoch. What is leased comes back to nobody: `ack`
         raises StaleLease. RangeGone if the counter is older than all that is retained, ValueError
-        if it, or the time, is beyond the end: then nothing was changed. Back among what it had
-        passed it comes to what is still there. Cancelled, it is done or not, as a whole.
+        if it, or the time, is beyond the end: then nothing was changed. A counter that no record
+        has, or whose record was reclaimed behind the cursor, leads to the next one that is there.
+        Cancelled, it is done or not, as a whole.
         """
         self._reading.require_usable()
         if (counter is None) == (timestamp is None):
@@ -335,7 +337,7 @@ class _Target(msgspec.Struct, frozen=True):
                 f"queue {queue!r}: counter {self.number} is not there any more; the oldest that "
                 f"is retained is {oldest}. Nothing was changed. Seek {oldest} or later.",
             )
-        return self.number
+        return next_from(log, queue, self.number)
 
 
 def _target(start: object, *, moment: bool) -> _Target:

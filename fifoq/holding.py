@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -28,11 +27,10 @@ from fifoq.cursor_position import (
     encode_position,
     state_name,
 )
-from fifoq.logs import fields, name_of
-from store import AccessError, DiskFull, FifoqError, Log
+from fifoq.logs import fields
+from fifoq.retained import counts_from, first_from, put_time
+from store import AccessError, DiskFull, Log
 from store.keeping import held_bytes
-from store.keys import COUNTER_MAX
-from store.state import QueueState
 
 logger = logging.getLogger("fifoq")
 
@@ -427,37 +425,3 @@ class Consumers:
         if key not in self._told:
             self._told.add(key)
             logger.warning("%s", text, extra=fields("consumers", self._log.path))
-
-
-def counts_from(queue: QueueState, first: int, last: int = COUNTER_MAX) -> Iterator[int]:
-    """How many records first..last each span of the queue holds, removed ones included."""
-    for span in queue.spans[queue.span_index(first) :]:
-        if span.first > last:
-            return
-        count = min(span.last, last) - max(span.first, first) + 1
-        # What was moved lies apart, and how many of them were removed since is not known.
-        yield min(count, max(span.live, 1)) if span.moved else count
-
-
-def first_from(log: Log, name: str, counter: int) -> int | None:
-    """About the first record of a queue from a counter on that is retained: none is before it."""
-    queue = log.state.queues.get(name)
-    if queue is None:
-        return None
-    at = queue.span_index(counter)
-    return max(counter, queue.spans[at].first) if at < len(queue.spans) else None
-
-
-def put_time(log: Log, name: str, counter: int) -> int:
-    """When the first record at or behind a counter was put; now if that cannot be read."""
-    try:
-        for block in log.read(name, counter, removed=True):
-            return int(block.slice(0, 1).times()[0])
-    except FifoqError as error:
-        logger.warning(
-            "queue %r: no lag of its consumers: %s",
-            name,
-            type(error).__name__,
-            extra=fields("no_lag", log.path, queue=name, error=name_of(error)),
-        )
-    return time.time_ns()

@@ -11,17 +11,19 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from fifoq.attributes import Attributes, attributes_in
 from fifoq.cursor_position import CursorPosition, Done, encode_position
 from fifoq.errors import QueueClosed, SchemaMismatch
-from fifoq.holding import CursorHold, counts_from, first_from, put_time
+from fifoq.holding import CursorHold
 from fifoq.jobs import Call, Waiter, as_ours
 from fifoq.line import Line
 from fifoq.member import wake_all, wake_one
 from fifoq.options import MEMORY, QueueOptions
+from fifoq.retained import Retained, first_from, put_time
 from fifoq.runs import Batch
 from store import CorruptionError, FifoqError, Log, RangeGone, RecordBlock
 
@@ -90,6 +92,7 @@ class Reading(Generic[T]):
         self._page: _Page | None = None
         self._trouble: FifoqError | None = None
         self.deleted = False
+        self._retained = Retained()
         self.leasing: CursorLeases[T]
         self._start_at(hold.position)
 
@@ -357,10 +360,9 @@ class Reading(Generic[T]):
         first = self._first_undone(handed=False) or self.hold.reads_at
 
         def look(log: Log) -> tuple[int, float]:
-            queue = log.queue(self.name)
             # Ranges of what is done hold counters that no record has.
-            done = handed + sum(sum(counts_from(queue, *passed)) for passed in above)
-            count = sum(counts_from(queue, start)) - done
+            counted = partial(self._retained.count, log, self.name)
+            count = counted(start) - handed - sum(counted(*passed) for passed in above)
             if count <= 0:
                 return 0, 0.0
             return count, max(0, time.time_ns() - put_time(log, self.name, first)) / _SECOND

@@ -12,8 +12,8 @@ from fifoq.cli.access import require_store
 from fifoq.codec import read_kept
 from fifoq.consumers import id_text, proved, read_positions
 from fifoq.cursor_position import cursor_names, decode_position, state_name
-from fifoq.holding import counts_from
 from fifoq.recurring import schedules_in
+from fifoq.retained import counts_from
 from fifoq.staged import MANIFEST_SUFFIX, STAGED_DIRECTORY
 from store import Reader
 from store.state import QueueState

@@ -424,6 +424,36 @@ async def test_seeking_back_and_forth_and_by_time(
         assert await waiting == b"6"
 
 
+async def test_a_seek_among_what_was_reclaimed_leads_to_the_next_record(bench: Bench) -> None:
+    async with bench.open_store(**SMALL) as store:
+        queue = await filled(store, 55)
+        stuck = await queue.lease(seconds=10_000)
+        await queue.ack_many(await queue.lease_many(40, seconds=10_000))
+        await store.compact()
+        assert kept(store) == [1, *range(41, 56)], "one is stuck, and those around it are gone"
+        cursor = await queue.cursor("reader", "latest")
+        assert await cursor.seek(counter=1) == 1
+        assert await cursor.seek(counter=20) == 41
+        assert (cursor.position, cursor.committed) == (41, 41)
+        assert (await cursor.lag()).records == 15
+        ((record, _),) = await cursor.take_records(1)
+        assert record.counter == 41
+        assert (await queue.cursor("other", 20)).position == 41
+        await stuck.ack()
+
+
+async def test_a_seek_behind_the_last_record_that_is_there_leads_to_the_end(bench: Bench) -> None:
+    async with bench.open_store(**SMALL) as store:
+        queue = await filled(store, 30)
+        await queue.lease(seconds=10_000)
+        await queue.ack_many(await queue.lease_many(29, seconds=10_000))
+        await store.compact()
+        assert kept(store) == [1]
+        cursor = await queue.cursor("reader", 15)
+        assert cursor.position == 31
+        assert await cursor.seek(counter=1) == 1
+
+
 async def test_whoever_waits_gets_what_a_seek_leads_to(bench: Bench) -> None:
     async with bench.open(retention="all") as queue:
         await numbered(queue, 1, 5)
@@ -554,6 +584,23 @@ async def test_lag_counts_a_record_that_was_restored_and_then_taken(bench: Bench
         await q.flush()
         assert (await cursor.lag()).records == 3
         assert await cursor.take_many(3) == [b"a", b"b", b"c"]
+
+
+async def test_lag_counts_what_was_moved_and_then_taken(bench: Bench) -> None:
+    """Records that compaction moved lie apart; taken after that, they were one record for it."""
+    async with bench.open_store(**SMALL) as store:
+        queue = await filled(store, 60)
+        deliveries = await queue.lease_many(60, seconds=10_000)
+        await queue.ack_many([one for one in deliveries if one.key.counter % 3])
+        await store.compact()
+        cursor = await queue.cursor("reader")
+        assert (await cursor.lag()).records == len(kept(store)) == 20
+        await queue.ack_many([one for one in deliveries if one.key.counter % 3 == 0])
+        await queue.flush()
+        assert (await cursor.lag()).records == 20
+        assert len(await cursor.take_many(5)) == 5
+        assert (await cursor.lag()).records == 15
+        assert len(await rest(cursor)) == 15
 
 
 async def test_lag_in_records_and_seconds(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

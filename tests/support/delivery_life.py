@@ -719,7 +719,8 @@ class Life:
         found = await self._contents()
         states = self.model.states
         assert any(self._left(state, found) for state in states), _difference(states[-1], found)
-        self.model.crash(found, self.now, self.wall)
+        stamps = {name: queue.put_time for name, queue in self.queues.items()}
+        self.model.crash(found, self.now, self.wall, stamps)
         for name in NAMES:
             self.model.queues[name].expired = self.queues[name].stats().expired
 
@@ -736,12 +737,19 @@ class Life:
                 return False
             if not self._sure_ids(before) <= after.ids <= before.ids | self.model.old_ids[name]:
                 return False
+            earliest = self._earliest(name)
+            assert all(self.model.put_times[name, put] > earliest for _, put in after.ids)
         return True
+
+    def _earliest(self, name: str) -> int:
+        """Ids that were put then or before are over, by the clock or by the log's own time."""
+        latest = max(self.wall, self.queues[name].put_time)
+        return latest - round(self.model.queues[name].rules.dedup_window * NS)
 
     def _sure_ids(self, state: Kept) -> frozenset[tuple[str, int]]:
         """Ids that must be there: neither clock says that their window is over."""
         model, window = self.model.queues[state.name], self.model.queues[state.name].rules
-        earliest = self.wall - round(window.dedup_window * NS)
+        earliest = self._earliest(state.name)
         return frozenset(
             (id, counter)
             for id, counter in state.ids

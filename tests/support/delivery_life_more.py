@@ -133,11 +133,15 @@ class FullLife(Life):
         place = self.random.randrange(len(model.history))
         counter = model.history[place][0]
         try:
-            assert await cursor.seek(counter=counter) == counter
+            landed = await cursor.seek(counter=counter)
         except RangeGone:
             assert place < model.cursor_kept, "what a cursor has not passed is kept for it"
             return
         passed = model.history[place : model.cursor_kept]
+        while place < len(model.history) and model.history[place][0] < landed:
+            gone = model.history[place][0]
+            assert place < model.cursor_kept or gone in model.perhaps_gone
+            place += 1
         model.perhaps_gone |= {counter for counter, _ in passed}
         model.cursor_done = model.cursor_kept = place
         model.handed = 0

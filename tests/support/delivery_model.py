@@ -365,8 +365,11 @@ class StoreModel:
         letter = Record(0, record.payload, priority=record.priority, key=record.key)
         self.put(name + DEAD, [letter], 0.0, 0)
 
-    def crash(self, found: Contents, now: float, wall: int) -> None:
-        """The store was opened anew and has these records."""
+    def crash(self, found: Contents, now: float, wall: int, stamps: dict[str, int]) -> None:
+        """The store was opened anew and has these records; `stamps` are the newest of its queues.
+
+        Windows of ids go by these where the clock was set back.
+        """
         for name, records, puts, ids, cursor in found:
             queue = self.queues[name]
             queue.records = {}
@@ -376,10 +379,11 @@ class StoreModel:
                 queue.records[record.place] = record
             del queue.history[puts:]
             queue.cursor_kept = cursor
-            self._note_old_ids(queue, now, wall)
+            latest = max(wall, stamps[name])
+            self._note_old_ids(queue, now, latest)
             # A clock that was set back makes no window longer than it is from now on.
             queue.ids = {
-                id: Id(counter, time, now - max(0, wall - time) / NS)
+                id: Id(counter, time, now - max(0, latest - time) / NS)
                 for id, counter in ids
                 for time in (self.put_times[name, counter],)
             }
