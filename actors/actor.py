@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, Unpack, overload
 
 from actors.batch import Reply
 from actors.mailbox import Mailbox, MailboxOptions
 from actors.supervision import Supervision
-from actors.timers import first_delay
+from actors.timers import TimerKeywords, first_delay
 from actors.watch import Terminated
 
 if TYPE_CHECKING:
@@ -106,53 +105,31 @@ class Context(Generic[M_contra]):
 
     @overload
     def schedule(
-        self,
-        message: M,
-        *,
-        delay: float | None = ...,
-        deliver_at: datetime | float | None = ...,
-        every: float | None = ...,
-        name: str | None = ...,
+        self, message: M, *, name: str | None = ..., **when: Unpack[TimerKeywords]
     ) -> None: ...
     @overload
     def schedule(
-        self,
-        message: N,
-        *,
-        to: Ref[N],
-        delay: float | None = ...,
-        deliver_at: datetime | float | None = ...,
-        every: float | None = ...,
-        name: str | None = ...,
+        self, message: N, *, to: Ref[N], name: str | None = ..., **when: Unpack[TimerKeywords]
     ) -> None: ...
     @overload
     def schedule(
-        self,
-        message: object,
-        *,
-        to: str,
-        delay: float | None = ...,
-        deliver_at: datetime | float | None = ...,
-        every: float | None = ...,
-        name: str | None = ...,
+        self, message: object, *, to: str, name: str | None = ..., **when: Unpack[TimerKeywords]
     ) -> None: ...
     def schedule(
         self,
         message: Any,
         *,
         to: Ref[Any] | str | None = None,
-        delay: float | None = None,
-        deliver_at: datetime | float | None = None,
-        every: float | None = None,
         name: str | None = None,
+        **when: Unpack[TimerKeywords],
     ) -> None:
-        """Tell a message later, to this actor if nobody else is named: after `delay` seconds, at
-        `deliver_at`, then every so many seconds.
+        """Tell a message later, to this actor if nobody else is named: after `delay` seconds or at
+        `deliver_at`, a datetime or seconds since the epoch, and then `every` so many seconds.
 
         A timer of that `name` of this actor is replaced. In memory it lasts as long as the actor,
         restarts included; what finds nobody is dropped.
         """
-        seconds = first_delay(delay, deliver_at, every)
+        seconds = first_delay(**when)
 
         def tell() -> None:
             (self._cell.tree.ref_of(to) if isinstance(to, str) else to or self_ref).tell_exempt(
@@ -160,7 +137,7 @@ class Context(Generic[M_contra]):
             )
 
         self_ref = self._cell.ref
-        self._cell.timers().set(name, seconds, every, tell)
+        self._cell.timers().set(name, seconds, when.get("every"), tell)
 
     def unschedule(self, name: str) -> None:
         """Forget the timer of that name, if there is one; what it has told stays told."""

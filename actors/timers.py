@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from datetime import datetime
-from typing import Final
+from typing import Final, TypedDict
 
 from actors.errors import ActorError
 
@@ -14,6 +14,14 @@ SECONDS_MAX: Final = 1 << 33
 """Some 272 years: later times have no place among nanoseconds since the epoch."""
 EVERY_SECONDS_MIN: Final = 0.001
 """Who wants to be told more often has no need of a clock."""
+
+
+class TimerKeywords(TypedDict, total=False):
+    """When a timer rings."""
+
+    delay: float | None
+    deliver_at: datetime | float | None
+    every: float | None
 
 
 class Timers:
@@ -64,7 +72,9 @@ class Timers:
 
 
 def first_delay(
-    delay: float | None, deliver_at: datetime | float | None, every: float | None
+    delay: float | None = None,
+    deliver_at: datetime | float | None = None,
+    every: float | None = None,
 ) -> float:
     """Seconds until a timer first rings. ValueError for what makes no sense."""
     if delay is not None and deliver_at is not None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from actors import ActorError, Context, Ref, Reply
-from actors.timers import first_delay
+from actors.timers import TimerKeywords, first_delay
 from fifoq.durable.asks import ID_HEADER, encode_answer
 from fifoq.durable.box import Box
 from fifoq.durable.office import check_name
@@ -100,14 +99,12 @@ class StepContext(Context[M]):
         message: Any,
         *,
         to: Ref[Any] | str | None = None,
-        delay: float | None = None,
-        deliver_at: datetime | float | None = None,
-        every: float | None = None,
         name: str | None = None,
+        **when: Unpack[TimerKeywords],
     ) -> None:
         """Tell a message later, also after restarts. Like everything, it is part of the step."""
         step = self._open_step()
-        seconds = first_delay(delay, deliver_at, every)
+        seconds, every = first_delay(**when), when.get("every")
         own = self._box
         found = targets(own.post, self._cell.tree, own.name if to is None else to, message)
         if name is not None and len(found) > 1:

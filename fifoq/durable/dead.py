@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar, Unpack
 
 import msgspec
 
 from actors import Actor, Context, Ref, Reply
+from actors.timers import TimerKeywords
 from fifoq.burying import PREFIX
 from fifoq.dead_letters import DeadLetter, DeadLetters
 from fifoq.durable.burying import ACTOR, STATE
@@ -195,10 +195,8 @@ class _DryContext(Context[Any]):
         message: Any,
         *,
         to: Ref[Any] | str | None = None,
-        delay: float | None = None,
-        deliver_at: datetime | float | None = None,
-        every: float | None = None,
         name: str | None = None,
+        **when: Unpack[TimerKeywords],
     ) -> None:
         target = self._dead.actor if to is None else to if isinstance(to, str) else to.name
         self._found.scheduled.append((target, message))
