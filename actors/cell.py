@@ -19,7 +19,7 @@ from actors.actor import Actor, Context
 from actors.batch import Reply
 from actors.current import running
 from actors.deadline import Deadline
-from actors.errors import ActorStopped
+from actors.errors import ActorStopped, HandlerCancelled
 from actors.flag import Flag
 from actors.handling import handling_of
 from actors.hooks import run_on_stop
@@ -223,10 +223,14 @@ class Cell(Generic[M]):
         """Messages in hand and waiting, as far as it is known."""
         return len(self._handling) + (not self.waiting)
 
-    def is_being_cancelled(self) -> bool:
-        """Whether a `CancelledError` in the cell's task is meant for the cell."""
+    def failure_of(self, error: BaseException) -> BaseException:
+        """What an error of a handler means: a `CancelledError` may not be meant for the cell."""
         assert self.task is not None
-        return self.task.cancelling() > 0
+        if not isinstance(error, asyncio.CancelledError) or self.task.cancelling():
+            return error
+        failure = HandlerCancelled(self.name)
+        failure.__cause__ = error
+        return failure
 
     def timers(self) -> Timers:
         """What the actor tells later, in memory."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast, runtim
 
 from actors.actor import Actor, Context
 from actors.batch import Asked, Batch, Reply
-from actors.errors import ActorStopped, HandlerCancelled
+from actors.errors import ActorStopped
 from actors.hooks import run_on_start
 from actors.mailbox import Failing, Mailbox
 from actors.memory import MemoryMailbox
@@ -266,11 +266,7 @@ class _Refilled:
 
 def _fails(cell: Cell[M], batch: object, error: BaseException) -> NoReturn:
     """Give the messages in hand their outcome and let the failure go on to the cell."""
-    if isinstance(error, asyncio.CancelledError) and not cell.is_being_cancelled():
-        failure: BaseException = HandlerCancelled(cell.name)
-        failure.__cause__ = error
-    else:
-        failure = error
+    failure = cell.failure_of(error)
     if isinstance(failure, Exception):
         cell.failed += _count_of(batch)
         _outcome(batch, failure)

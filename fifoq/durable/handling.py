@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
-from actors import Actor, ActorStopped, HandlerCancelled, NoReply
+from actors import Actor, ActorStopped, NoReply
 from actors.hooks import run_on_start
 from actors.timing import clock
+from fifoq.burying import Cause
 from fifoq.durable.burying import bury
 from fifoq.durable.context import NO_REPLY, StepContext, refuse, resolve
 from fifoq.durable.letters import Letter
@@ -264,10 +265,7 @@ class Durably:
         """Undo what the handler did, see to its letter, and let the failure go on to the cell."""
         cell, box = self._cell, self._box
         self._reload()
-        failure: BaseException = error
-        if isinstance(error, asyncio.CancelledError) and not cell.is_being_cancelled():
-            failure = HandlerCancelled(cell.name)
-            failure.__cause__ = error
+        failure = cell.failure_of(error)
         if not isinstance(failure, Exception):
             asker = box.asker_of(letter) if letter.given else None
             if asker is not None:
@@ -287,7 +285,7 @@ class Durably:
         self,
         record: Returned,
         letter: Letter,
-        cause: Any,
+        cause: Cause,
         attempts: int,
         *,
         reason: str = "",

@@ -47,7 +47,6 @@ class Office:
         self.carried = carried
         self.asks = Asks(post, kept_seconds)
         self.timers: Timers
-        self.fail: Callable[[Exception], None] = post.fail
         self._kinds: dict[type[Actor[Any]], Kind] = {}
         self._life = secrets.token_hex(4)
         self._asked = 0

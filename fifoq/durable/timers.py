@@ -158,7 +158,7 @@ class Timers:
             return
         except Exception as error:
             # Whatever it is: no timer would ring any more, and nobody know why.
-            self._office.fail(error)
+            self._post.fail(error)
 
     def _move(self, record: Returned) -> None:
         try:
