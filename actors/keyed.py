@@ -172,7 +172,7 @@ class Keeper(Actor[object]):
 
     async def on_start(self, ctx: Context[object]) -> None:
         self._slots.parent = parent = ctx.self_ref.cell
-        parent.tree.keyed[parent.name] = self._slots
+        parent.tree.add_keyed(self._slots)
 
     async def on_stop(self, ctx: Context[object]) -> None:
         parent = ctx.self_ref.cell

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 from types import TracebackType
-from typing import Any, Never, TypeVar, overload
+from typing import Any, Never, Self, TypeVar, overload
 
 from anyio import CancelScope, create_task_group
 
@@ -52,7 +52,7 @@ class ActorSystem:
 
     # Start and stop
 
-    async def start(self) -> ActorSystem:
+    async def start(self) -> Self:
         """Make the system ready to spawn; returns it. Raises SystemStopped the second time."""
         if self._task is not None or self._stop_wanted.is_set():
             raise SystemStopped("start again")
@@ -114,7 +114,7 @@ class ActorSystem:
         logs.drained(past["undelivered"], past["cut_short"])
         return 1 if past["undelivered"] or past["cut_short"] else 0
 
-    async def __aenter__(self) -> ActorSystem:
+    async def __aenter__(self) -> Self:
         return await self.start()
 
     async def __aexit__(

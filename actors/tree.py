@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from random import Random
 from typing import Any, Never, NoReturn, TypeVar, cast
@@ -42,6 +42,8 @@ class Tree:
             _nowhere_to_last
         )
         """Makes the mailbox of a durable actor, for a system that has a place for it."""
+        self.absent: Collection[str] = ()
+        """Names of durable actors that are not alive and have letters."""
         self._rounds = Rounds()
         self._numbers: Counter[str] = Counter()
 
@@ -117,6 +119,12 @@ class Tree:
             return None
         prefix = max(prefixes, key=len)
         return KeyedRef(self.keyed[prefix], name[len(prefix) + 1 :])
+
+    def add_keyed(self, slots: Slots) -> None:
+        """From now on what the name of `slots` and a slash begin is the name of a keyed actor."""
+        self.keyed[slots.name] = slots
+        for name in tuple(self.absent):
+            self.wake(name)
 
     def wake(self, name: str) -> bool:
         """Have a durable keyed actor of this name activated; False if there can be none.

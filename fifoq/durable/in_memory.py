@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import posixpath
 from collections.abc import Callable
 from typing import Final
 
-from fifoq.writer import Job
 from store.files import Handle
 
 MEMORY_PATH: Final = "/memory"
@@ -108,30 +106,3 @@ class MemoryFiles:
         content = self._open[handle]
         assert isinstance(content, bytearray)
         return content
-
-
-class HereAndNow:
-    """A `Runner` without a thread: there is no disk to wait for."""
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, on_end: Callable[[], None], name: str
-    ) -> None:
-        self._loop = loop
-        self._on_end = on_end
-        self.finished = False
-        self.outcome: object = None
-        self.error: BaseException | None = None
-
-    def start(self, job: Job) -> None:
-        try:
-            self.outcome, self.error = job(), None
-        except BaseException as error:
-            self.outcome, self.error = None, error
-        self.finished = True
-        self._loop.call_soon(self._on_end)
-
-    def stop(self) -> None:
-        """Nothing runs."""
-
-    def join(self) -> None:
-        """Nothing runs."""

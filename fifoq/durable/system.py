@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import Any, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 from anyio import CancelScope
 
 import actors
-from actors import Actor, AskTimeout, Keyed, MailboxOptions, Ref, Supervision
-from actors.keyed import ACTIVE_MAX, IDLE_SECONDS
+from actors import AskTimeout, Ref
 from actors.ref import ASK_SECONDS, STOP_SECONDS
 from actors.timers import SECONDS_MAX
 from fifoq.durable.asks import ANSWERS_KEPT_SECONDS, ID_HEADER, Answer, AskFailed, check_id
 from fifoq.durable.dead import DeadMessages
-from fifoq.durable.in_memory import MEMORY_PATH, SEGMENT_BYTES, HereAndNow, MemoryFiles
+from fifoq.durable.in_memory import MEMORY_PATH, SEGMENT_BYTES, MemoryFiles
 from fifoq.durable.office import Office, decode_as
 from fifoq.durable.post import MAILBOXES
 from fifoq.durable.targets import targets
+from fifoq.inline import InlineRunner
 from fifoq.opening import open_store
 from fifoq.options import Durability
 from fifoq.store import Store
@@ -56,7 +56,7 @@ class ActorSystem(actors.ActorSystem):
             raise ValueError(f"answers_kept={answers_kept!r} is not 0 to {SECONDS_MAX} seconds")
         if path is None:
             store_options.setdefault("files", MemoryFiles())
-            store_options.setdefault("runner", HereAndNow)
+            store_options.setdefault("runner", InlineRunner)
             store_options.setdefault("segment_bytes", SEGMENT_BYTES)
         self._path = MEMORY_PATH if path is None else os.fspath(path)
         self._durability: Durability = durability
@@ -73,7 +73,7 @@ class ActorSystem(actors.ActorSystem):
             raise RuntimeError("the actor system is not running: it has no store")
         return self._store
 
-    async def start(self) -> ActorSystem:
+    async def start(self) -> Self:
         """Open the store and make the system ready to spawn; returns it.
 
         What `open_store` raises, and SystemStopped the second time: nothing was started.
@@ -94,12 +94,9 @@ class ActorSystem(actors.ActorSystem):
                 raise
             self._store = store
             self._tree.durable_mailbox = self._office.box
+            self._tree.absent = self._office.post.absent
             self._office.post.wake = self._tree.wake
-        await super().start()
-        return self
-
-    async def __aenter__(self) -> ActorSystem:
-        return await self.start()
+        return await super().start()
 
     async def _run(self, started: asyncio.Future[None]) -> None:
         try:
@@ -119,31 +116,6 @@ class ActorSystem(actors.ActorSystem):
             await self._store.close()
         except Exception as error:
             self._error = self._error or error
-
-    async def keyed(
-        self,
-        factory: Callable[[str], Actor[M]],
-        *,
-        name: str,
-        idle_seconds: float = IDLE_SECONDS,
-        active_max: int = ACTIVE_MAX,
-        mailbox: MailboxOptions | None = None,
-        supervision: Supervision | None = None,
-        durable: bool = False,
-    ) -> Keyed[M]:
-        """One actor for each key; a durable one is activated by letters of an earlier life too."""
-        keyed = await super().keyed(
-            factory,
-            name=name,
-            idle_seconds=idle_seconds,
-            active_max=active_max,
-            mailbox=mailbox,
-            supervision=supervision,
-            durable=durable,
-        )
-        for absent in list(self._open_office("have keyed actors").post.absent):
-            self._tree.wake(absent)
-        return keyed
 
     @overload
     async def ask(

@@ -17,8 +17,8 @@ from random import Random
 from typing import Any, TypeVar
 
 from actors.testing import VirtualTimeLoop
+from fifoq.inline import InlineRunner
 from fifoq.testing.crashes import after_process_crash, power_images
-from fifoq.testing.runner import InlineRunner
 from fifoq.testing.simfiles import SimFiles
 from fifoq.world import WORLD, World
 

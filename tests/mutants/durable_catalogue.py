@@ -278,7 +278,7 @@ DURABLE_MUTANTS: Final = (
     _mutant(
         "letters of an earlier life wake no keyed actor",
         "system",
-        "            self._tree.wake(absent)\n",
+        "            self._tree.absent = self._office.post.absent\n",
         "            pass\n",
         KEYED,
     ),

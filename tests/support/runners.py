@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from fifoq.testing.runner import InlineRunner
+from fifoq.inline import InlineRunner
 from fifoq.writer import Job
 
 
