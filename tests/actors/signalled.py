@@ -1,7 +1,7 @@
 """A service for the tests of signals: python -m tests.actors.signalled RUNNER WORK DEADLINE.
 
-An actor works WORK seconds for each message; another is told of what was done. What is printed is
-what a test may rely on.
+An actor works on each message until the service is refused by its own actors (WORK is `drain`), or
+for ever; another is told of what was done. What is printed is what a test may rely on.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Ledger(Actor[str]):
 
 
 class Worker(Actor[int]):
-    def __init__(self, ledger: Ref[str], seconds: float) -> None:
-        self.ledger, self.seconds = ledger, seconds
+    def __init__(self, ledger: Ref[str], done: asyncio.Event | None = None) -> None:
+        self.ledger, self.done = ledger, done
 
     async def receive(self, message: int, ctx: Context[int]) -> None:
-        if self.seconds:
+        if self.done is not None:
             print("begin", message, flush=True)
-        await asyncio.sleep(self.seconds)
+            await self.done.wait()
         await self.ledger.tell(str(message))
 
 
@@ -51,13 +51,16 @@ async def feed(worker: Ref[int], other: Ref[int]) -> None:
     print("refused", flush=True)
 
 
-async def main(seconds: float, deadline: float) -> int:
+async def main(work: str, deadline: float) -> int:
+    done = asyncio.Event()
     async with ActorSystem() as system:
         ledger = await system.spawn(Ledger, name="ledger")
-        other = await system.spawn(Worker, ledger, 0.0, name="other")
-        worker = await system.spawn(Worker, ledger, seconds, name="worker")
+        other = await system.spawn(Worker, ledger, name="other")
+        worker = await system.spawn(Worker, ledger, done, name="worker")
         # Its first step comes after the next line has begun to listen.
         feeding = asyncio.create_task(feed(worker, other))
+        if work == "drain":
+            feeding.add_done_callback(lambda _: done.set())
         status = await system.run_until_signal(deadline=deadline)
         await feeding
         return status
@@ -65,7 +68,7 @@ async def main(seconds: float, deadline: float) -> int:
 
 if __name__ == "__main__":
     runners = {"asyncio": asyncio.run, "uvloop": uvloop.run}
-    seconds, deadline = map(float, sys.argv[2:])
-    if sys.argv[1] == "anyio":
-        sys.exit(anyio.run(main, seconds, deadline))
-    sys.exit(runners[sys.argv[1]](main(seconds, deadline)))
+    runner, work, deadline = sys.argv[1], sys.argv[2], float(sys.argv[3])
+    if runner == "anyio":
+        sys.exit(anyio.run(main, work, deadline))
+    sys.exit(runners[runner](main(work, deadline)))

@@ -95,8 +95,8 @@ async def test_what_a_deadline_cut_short_is_counted_once() -> None:
 
 
 @contextmanager
-def service(runner: str, work: float, deadline: float) -> Iterator[subprocess.Popen[str]]:
-    arguments = (runner, str(work), str(deadline))
+def service(runner: str, work: str, deadline: float) -> Iterator[subprocess.Popen[str]]:
+    arguments = (runner, work, str(deadline))
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-m", "tests.actors.signalled", *arguments],
         cwd=ROOT,
@@ -127,7 +127,7 @@ def service(runner: str, work: float, deadline: float) -> Iterator[subprocess.Po
 def test_a_signal_drains_and_the_status_says_that_it_was_clean(
     runner: str, number: signal.Signals
 ) -> None:
-    with service(runner, 0.05, 30) as process:
+    with service(runner, "drain", 30) as process:
         process.send_signal(number)
         output, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (0, "")
@@ -138,7 +138,7 @@ def test_a_signal_drains_and_the_status_says_that_it_was_clean(
 
 
 def test_what_a_deadline_cuts_short_is_told_by_the_status() -> None:
-    with service("asyncio", 600, 0.2) as process:
+    with service("asyncio", "ever", 0.2) as process:
         process.send_signal(signal.SIGTERM)
         output, errors = process.communicate(timeout=60)
     assert process.returncode == 1
@@ -148,7 +148,7 @@ def test_what_a_deadline_cuts_short_is_told_by_the_status() -> None:
 
 
 def test_a_second_signal_ends_the_deadline() -> None:
-    with service("uvloop", 600, 600) as process:
+    with service("uvloop", "ever", 600) as process:
         process.send_signal(signal.SIGTERM)
         assert process.stdout is not None
         while process.stdout.readline() != "refused\n":
