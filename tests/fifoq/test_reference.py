@@ -128,7 +128,7 @@ def every_method(owner: type) -> set[str]:
     return {
         name
         for base in owner.__mro__
-        if base.__module__.startswith("fifoq.") and base.__name__ not in ("Line", "Places")
+        if base.__module__.startswith("fifoq.") and base.__name__ not in ("Line", "Head", "Places")
         for name, value in vars(base).items()
         if callable(value) and not name.startswith("_")
     }

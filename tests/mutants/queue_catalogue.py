@@ -227,7 +227,7 @@ QUEUE_MUTANTS: Final = (
     ),
     _mutant(
         "takers pass what is on its way back",
-        "line",
+        "head",
         "        if self.restoring:\n            return False\n",
         "",
         f"{FAULTS}::test_nobody_passes_a_record_that_is_on_its_way_back",
