@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from actors.current import is_inside
 from actors.errors import ActorStopped, MailboxFull
+from actors.life import OPEN
 from actors.slot import Slot
 
 if TYPE_CHECKING:
@@ -116,8 +117,13 @@ class Slots:
     def wake(self, key: str) -> None:
         """Have the key get an actor as soon as there is room; nothing happens when closed."""
         slot = self.slots.get(key)
-        if self._closed or (slot is not None and slot.active):
+        if self._closed:
             return
+        if slot is not None and slot.cell is not None and not slot.leaving:
+            if slot.cell.state in OPEN:
+                return
+            # It stops by itself, or somebody stopped it: the next one is wanted.
+            self._left(slot, slot.cell)
         slot = slot or self._add(key)
         slot.woken = True
         if slot.cell is None:

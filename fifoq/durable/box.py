@@ -72,7 +72,7 @@ class Box:
         # A list, of which the first is taken: it is short, and costs nothing while it is empty.
         self.loaded: list[Delivered] = []
         self.loaded_bytes = 0
-        self.unloaded = self.post.enter(self)
+        self.unloaded = array("Q")
         self.in_hand: Delivered | None = None
         self.senders: deque[list[asyncio.Future[None]]] | None = None
         self.incoming = 0
@@ -93,7 +93,10 @@ class Box:
 
         kind = self.office.kind_of(type(actor))
         self._messages = kind.messages
-        return Durably(cell, self, kind)
+        durably = Durably(cell, self, kind)
+        # Only now that nothing can fail: a box of no actor would keep letters from the next one.
+        self.unloaded = self.post.enter(self)
+        return durably
 
     # Intake.
 
@@ -109,15 +112,23 @@ class Box:
         into a frame, it is certainly not told; after that it is.
         """
         # Not `async def`: the queue's coroutine is handed on, one coroutine for a message.
-        payload = self._payload(letter)
         if self.closed:
+            # First: an asker that the box knew would hear of its end, whoever else is asked then.
             raise ActorStopped(self.name)
+        payload = self._payload(letter)
         if self.senders or self._is_full():
             return self._put_when_room(letter, payload)
         return cast("Coroutine[Any, Any, None]", self.post.queue.put(payload))
 
     async def _put_when_room(self, letter: object, payload: bytes) -> None:
-        if not await self._gets_room():
+        try:
+            has_room = await self._gets_room()
+        except ActorStopped:
+            if type(letter) is Asked:
+                # A keyed actor that follows this one may be asked instead.
+                self.withdraw(letter)
+            raise
+        if not has_room:
             asker = None
             if type(letter) is Asked:
                 self.withdraw(letter)
@@ -135,9 +146,9 @@ class Box:
 
         It is durable soon, unless the disk is full or fails: nobody is told of that.
         """
-        payload = self._payload(letter)
         if self.closed:
             raise ActorStopped(self.name)
+        payload = self._payload(letter)
         if not exempt and self._is_full():
             raise MailboxFull(self.name, self.options.size_max)
         try:
@@ -334,10 +345,12 @@ class Box:
             and ORIGINAL_KEY not in decode_headers(record.headers)
         )
 
-    def asker_of(self, letter: Letter) -> asyncio.Future[object] | None:
-        """Who waits in this process for the answer to a letter."""
+    def asker_of(self, letter: Letter, *, stays: bool = False) -> asyncio.Future[object] | None:
+        """Who waits in this process for the answer to a letter; known no more unless it stays."""
         number = letter.headers.get(ASK_HEADER)
-        return None if number is None or self.asked is None else self.asked.pop(number, None)
+        if number is None or self.asked is None:
+            return None
+        return self.asked.get(number) if stays else self.asked.pop(number, None)
 
     # What the runtime asks of a mailbox.
 

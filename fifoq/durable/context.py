@@ -75,10 +75,9 @@ class StepContext(Context[M]):
                 f"answer is kept with its step. Nothing was changed. Reply in the handler."
             )
         self.deferred = True
-        asker = None if self._letter is None else self._box.asker_of(self._letter)
-        reply = Reply(() if asker is None else (asker,))
-        self._cell.promises.add(reply)
-        return reply
+        # It is a promise once the step is made: a handler that fails has promised nothing.
+        asker = None if self._letter is None else self._box.asker_of(self._letter, stays=True)
+        return Reply(() if asker is None else (asker,))
 
     def tell(self, ref: Ref[Any] | str, message: Any) -> None:
         """Send a message with the step; whoever gets it sees it once that is committed.

@@ -13,9 +13,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-import msgspec
-
-from actors import Actor, ActorStopped, NoReply
+from actors import Actor, ActorStopped, NoReply, Reply
 from actors.hooks import run_on_start
 from actors.timing import clock
 from fifoq.burying import Cause
@@ -163,6 +161,8 @@ class Durably:
         try:
             await post.write_attempt(record.counter, attempts + 1)
         except BaseException:
+            # It never began.
+            post.note_attempt(record.counter, attempts)
             self._box.give_back()
             raise
         try:
@@ -179,7 +179,8 @@ class Durably:
         attempt = attempt or box.post.attempts_of(record.counter) + 1
         try:
             message = self._kind.messages.decode(letter.message)
-        except msgspec.MsgspecError as error:
+        except Exception as error:
+            # Not msgspec's alone: a `__post_init__` may raise whatever it likes.
             reason = f"it is not a {self._kind.messages.text}"
             self._bury(record, letter, "rejected", attempt, reason=reason, error=error)
             return
@@ -204,9 +205,10 @@ class Durably:
 
     def _answer(self, step: Step, context: StepContext[Any], letter: Letter) -> None:
         """Let the asker hear of the reply once the step is committed."""
-        if context.deferred:
-            return
         asker = self._box.asker_of(letter)
+        if context.deferred:
+            self._cell.promises.add(Reply(() if asker is None else (asker,)))
+            return
         answer = context.answer
         error = NoReply(self._cell.name) if answer is NO_REPLY else None
         self._box.office.asks.answer(step, letter, context.encoded, error)

@@ -149,7 +149,10 @@ class Post:
         if counters:
             self.absent[box.name] = array("Q", sorted(counters))
             # They came as it was about to leave: the next one of its name is to handle them.
-            self.wake(box.name)
+            if box.not_before > self.loop.time():
+                self.loop.call_at(box.not_before, self.wake, box.name)
+            else:
+                self.wake(box.name)
 
     def return_to_absent(self, name: str, counter: int) -> None:
         """A letter was in hand when its actor ended."""

@@ -15,6 +15,7 @@ TIMERS: Final = "tests/durable/test_timers.py"
 DEAD: Final = "tests/durable/test_dead.py"
 CARRIED: Final = "tests/durable/test_carried.py"
 KEYED: Final = "tests/durable/test_keyed.py"
+KEPT: Final = "tests/durable/test_kept.py"
 
 
 def _mutant(name: str, module: str, old: str, new: str, *killers: str) -> Mutant:
@@ -219,8 +220,9 @@ DURABLE_MUTANTS: Final = (
     _mutant(
         "a stop in good order is held against the letter in hand",
         "handling",
+        "            # A stop in good order is no fault of the letter.\n"
         "            post.note_attempt(record.counter, attempts)\n",
-        "            pass\n",
+        "",
         STEPS,
     ),
     _mutant(
@@ -281,5 +283,33 @@ DURABLE_MUTANTS: Final = (
         "            self._tree.absent = self._office.post.absent\n",
         "            pass\n",
         KEYED,
+    ),
+    _mutant(
+        "a mailbox takes letters over before there is an actor",
+        "box",
+        '        self.unloaded = array("Q")\n        self.in_hand',
+        "        self.unloaded = self.post.enter(self)\n        self.in_hand",
+        KEPT,
+    ),
+    _mutant(
+        "a message that raises as it is decoded is in nobody's hand",
+        "handling",
+        "        except Exception as error:\n            # Not msgspec's alone",
+        "        except ValueError as error:\n            # Not msgspec's alone",
+        KEPT,
+    ),
+    _mutant(
+        "a handler that fails has deferred its reply",
+        "context",
+        "self._box.asker_of(self._letter, stays=True)",
+        "self._box.asker_of(self._letter)",
+        KEPT,
+    ),
+    _mutant(
+        "an attempt counts that never began",
+        "handling",
+        "            # It never began.\n            post.note_attempt(record.counter, attempts)\n",
+        "",
+        KEPT,
     ),
 )
