@@ -25,12 +25,13 @@ from fifoq.errors import QueueClosed, QueueFull
 from fifoq.jobs import Waiter
 from fifoq.joint import Joint
 from fifoq.keys import Keys
-from fifoq.member import SMALL_BYTES, too_large, wake_one
+from fifoq.member import SMALL_BYTES
 from fifoq.once import put_many_once, put_once, put_once_now
 from fifoq.options import LEVELS, MEMORY, SYNC, Durability
 from fifoq.places import WINDOW_MAX, WINDOW_MIN
 from fifoq.receipt import Receipt
 from fifoq.runs import COLUMN_BYTES, new_returned, removal_of
+from fifoq.turns import too_large, wake_one
 from fifoq.waiting import Waiting
 from store import CounterExhausted, ItemTooLarge, Key
 from store.keys import COUNTER_MAX

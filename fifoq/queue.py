@@ -20,7 +20,7 @@ from fifoq.cursor import Cursor, Start, open_cursor
 from fifoq.delivery import Delivery, Leasing, LeasingMany
 from fifoq.errors import QueueClosed
 from fifoq.lease import Leases
-from fifoq.member import AT_ONCE, DRAINING, wake_all
+from fifoq.member import AT_ONCE, DRAINING
 from fifoq.options import QueueOptions
 from fifoq.picking import Picking
 from fifoq.putting import Putting
@@ -28,6 +28,7 @@ from fifoq.recurring import CatchUp, Schedule
 from fifoq.removing import Removing
 from fifoq.stats import QueueStats, collect, watch
 from fifoq.taking import TAKE_MANY_MAX, Taking
+from fifoq.turns import wake_all
 from store import Log
 from store.state import QueueState
 

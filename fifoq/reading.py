@@ -21,10 +21,10 @@ from fifoq.errors import QueueClosed, SchemaMismatch
 from fifoq.holding import CursorHold
 from fifoq.jobs import Call, Waiter, as_ours
 from fifoq.line import Line
-from fifoq.member import wake_all, wake_one
 from fifoq.options import MEMORY, QueueOptions
 from fifoq.retained import Retained, first_from, put_time
 from fifoq.runs import Batch
+from fifoq.turns import wait_turn, wake_all, wake_one
 from store import CorruptionError, FifoqError, Log, RangeGone, RecordBlock
 
 if TYPE_CHECKING:
@@ -147,11 +147,9 @@ class Reading(Generic[T]):
             self._read_ahead()
             if not (for_new or self._page or self._more):
                 return False
-            future = self.committer.loop.create_future()
-            self._waiting.append(future)
             self._ending += not for_new
             try:
-                await self.queue._wait_turn(self._waiting, future)
+                await wait_turn(self.committer.loop, self._waiting)
             finally:
                 self._ending -= not for_new
 

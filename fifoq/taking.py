@@ -14,9 +14,10 @@ from typing import Final, TypeVar
 from fifoq.attributes import check_count, check_timeout
 from fifoq.errors import QueueClosed, QueueEmpty, SchemaMismatch
 from fifoq.jobs import Waiter
-from fifoq.member import AT_ONCE, wake_all, wake_one
+from fifoq.member import AT_ONCE
 from fifoq.options import MEMORY
 from fifoq.runs import Claim, Returned, removal_of
+from fifoq.turns import wait_turn, wake_all, wake_one
 from fifoq.waiting import Waiting
 from store import DiskFull
 
@@ -191,11 +192,8 @@ class Taking(Waiting[T]):
         return sealed or bool(self.claims or self.restoring or self.leasing.leaving)
 
     async def wait_to_take(self) -> None:
-        committer = self._committer
         self.read_on()
-        future = committer.loop.create_future()
-        self._takers.append(future)
-        await self._wait_turn(self._takers, future)
+        await wait_turn(self._committer.loop, self._takers)
 
     def _take_in_memory(self) -> bytes:
         returned = self.returned

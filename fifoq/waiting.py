@@ -20,9 +20,9 @@ from fifoq.attributes import Attributes
 from fifoq.burying import is_dead_letters
 from fifoq.fetching import Fetch, Fetched, fetched
 from fifoq.jobs import Waiter
-from fifoq.member import Member, wake_all
 from fifoq.options import MEMORY
 from fifoq.runs import Removals, Returned, removal_of
+from fifoq.turns import Turns, wake_all
 from store import FifoqError, Key, Log
 from store.blocks import records_weight
 from store.keys import COUNTER_MAX
@@ -38,7 +38,7 @@ RETRY_SECONDS: Final = 1.0
 _NS: Final = 1_000_000_000
 
 
-class Waiting(Member[T]):
+class Waiting(Turns[T]):
     """The part of a queue that keeps records back."""
 
     __slots__ = ()

@@ -79,9 +79,9 @@ QUEUE_MUTANTS: Final = (
     ),
     _mutant(
         "a taker that is woken and leaves wakes nobody",
-        "member",
-        "                wake_one(waiting)\n            else:",
-        "                pass\n            else:",
+        "turns",
+        "            wake_one(waiting)\n        else:",
+        "            pass\n        else:",
         WAKING,
     ),
     _mutant(
