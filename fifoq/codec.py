@@ -93,12 +93,12 @@ class Codec(Generic[T]):
         return item if type(item) is bytes else _as_bytes(item)  # type: ignore[return-value]
 
     def encode_many(self, items: Iterable[T]) -> Sequence[bytes]:
-        if isinstance(items, bytes | bytearray | memoryview | str):
+        if isinstance(items, (bytes, bytearray, memoryview, str)):
             raise TypeError(f"items is a list of records, not one {type(items).__name__}")
         if self.typed:
             return [self.encode(item) for item in items]
         payloads = list(items)
-        if payloads and set(map(type, payloads)) != {bytes}:
+        if list(map(type, payloads)).count(bytes) != len(payloads):
             return [_as_bytes(payload) for payload in payloads]
         return cast(Sequence[bytes], payloads)
 

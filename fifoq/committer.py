@@ -205,7 +205,7 @@ class Committer(Intake):
             # Before the next commit: a log that is never idle needs its checkpoints most.
             return self._upkeep()
         if self._due and not (self._calls and self._passed_calls >= CALL_AFTER):
-            if self._lingers():
+            if self._expected and self._lingers():
                 return None
             commit = self._seal(puts=True)
             if commit is not None:
@@ -252,7 +252,7 @@ class Committer(Intake):
         if self._flush_timer is not None:
             self._flush_timer.cancel()
             self._flush_timer = None
-        bound = self._enter_joints(log, puts=puts)
+        bound = self._enter_joints(log, puts=puts) if self.joints.waiting else _NO_LINES
         joints = self.joints.under_way
         if puts and len(self._dirty) == 1 and not (joints or self._due):
             commit = self._seal_puts(log)
@@ -321,8 +321,6 @@ class Committer(Intake):
 
         Returns the lines that must be in this frame with all that they have.
         """
-        if not self.joints.waiting:
-            return _NO_LINES
         bound = self.joints.enter(log, puts=puts)
         for line in bound:
             self._dirty.pop(line, None)

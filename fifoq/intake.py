@@ -208,7 +208,8 @@ class Intake:
             self.wait(waiter, level)
             return
         self.waiters.append(waiter)
-        self._level = max(self._level, level)
+        if level > self._level:
+            self._level = level
         self._due = True
         self.pump()
 

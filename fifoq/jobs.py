@@ -65,37 +65,27 @@ class Job(Protocol):
     ) -> None: ...
 
 
-class Commit:
+class Commit(msgspec.Struct, eq=False):
     """One frame, or only a sync if there is no draft."""
 
-    def __init__(
-        self,
-        log: Log,
-        draft: Draft | PlainPut | None,
-        sync: bool,
-        batches: list[tuple[Line, Batch]],
-        waiters: list[Waiter],
-        level: int,
-        record_count: int,
-    ) -> None:
-        self._log = log
-        self._draft = draft
-        self.synced = sync
-        self.batches = batches
-        self.waiters = waiters
-        self.level = level
-        self.record_count = record_count
+    log: Log
+    draft: Draft | PlainPut | None
+    synced: bool
+    batches: list[tuple[Line, Batch]]
+    waiters: list[Waiter]
+    level: int
+    record_count: int
 
     def run(self) -> object:
-        if self._draft is None:
-            self._log.flush()
+        if self.draft is None:
+            self.log.flush()
             return None
-        return self._log.commit(self._draft, sync=self.synced, upkeep=False)
+        return self.log.commit(self.draft, sync=self.synced, upkeep=False)
 
     def settle(self, committer: Committer, outcome: object, error: BaseException | None) -> None:
         if error is None:
             committer.committed(self)
-        elif self._log.status is Status.OPEN:
+        elif self.log.status is Status.OPEN:
             committer.refuse(self, as_ours(error))
         else:
             committer.fail(as_ours(error), self.waiters)

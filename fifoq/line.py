@@ -187,8 +187,10 @@ class Line(Head):
             self._show(batch)
             runs = batch.runs if not self.aside else self._shelve_from(batch)
             for run in runs:
-                if run.end > batch.shown:
-                    self._keep(part_of(run, max(run.first, batch.shown), run.end))
+                if run.first >= batch.shown:
+                    self._keep(run)
+                elif run.end > batch.shown:
+                    self._keep(part_of(run, batch.shown, run.end))
         for record in batch.restored:
             if record.counter in self.back_early:
                 self.back_early.discard(record.counter)

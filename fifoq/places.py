@@ -220,6 +220,10 @@ class Places:
         if not self.tail_times or now - self.put_time >= SAME_TIME_NS:
             if now > self.put_time:
                 self.put_time = now
+            if not self.tail:
+                # No record has the time that was there: one time for a block is read and
+                # written sooner than two.
+                self.tail_times.clear()
             self.tail_times.append((self.next, self.put_time))
         return self.put_time
 

@@ -163,7 +163,9 @@ class Putting(Waiting[T]):
         now = time.time_ns()
         self.look(now)
         self.stamp_put(now)
-        self.append(item, strong=True)
+        self.next = counter + 1
+        self.tail.append(item)
+        self._hide(counter, 1)
         waiter = Waiter(self._new_future(), self, counter, 1)
         if len(self.tail) > 1:
             # Whoever comes next in this turn may be one of many.
@@ -397,6 +399,8 @@ class Putting(Waiting[T]):
             committer.reap()
         if committer.refused is not None and (level == MEMORY or not committer.has_room(size)):
             raise committer.refused
+        if self.unlimited:
+            return committer.has_room(size)
         if (pressure and self._under_pressure()) or not committer.has_room(size):
             return False
         options = self.options
@@ -505,7 +509,8 @@ class Putting(Waiting[T]):
     async def _committed(self, first: int, count: int, level: int) -> None:
         waiter = self._waiter(first, count, level)
         if (
-            level == self.level
+            count == 1
+            and level == self.level
             and self.strong_first
             and self.strong_upto == self.next - 1
             and self.takes_plain_bytes

@@ -207,10 +207,10 @@ def times_from(times: TimeRuns, counter: int) -> TimeRuns:
 
 def time_runs(run: Run) -> list[tuple[int, int]]:
     """How many records of a run share which time, as a block wants it."""
-    times, end = run.times, run.end
+    times = run.times
     if len(times) == 1:
-        return [(end - run.first, times[0][1])]
-    counted = []
+        return [(len(run.payloads), times[0][1])]
+    counted, end = [], run.end
     for at, (first, time) in enumerate(times):
         first = max(first, run.first)
         stop = min(times[at + 1][0], end) if at + 1 < len(times) else end

@@ -383,6 +383,18 @@ def test_times_that_are_close_are_one_stretch() -> None:
     assert len(coarse_times(1, list(range(0, 10**9, 10**5)))) <= 65
 
 
+def test_records_that_come_after_a_seal_are_a_block_of_one_time() -> None:
+    """The time of the frame before stood in front of theirs, and was looked at for nothing."""
+    line = Line("q", next_counter=5, floor=4, size=0, last_put_time=7)
+    for now in (10**9, 2 * 10**9):
+        line.stamp_put(now)
+        first = line.extend([b"a", b"b"], strong=True)
+        (run,) = line.seal().runs
+        assert (run.first, time_runs(run)) == (first, [(2, now)])
+        assert run.times == [(first, now)]
+        line.confirm()
+
+
 def test_takes_without_a_run_leave_no_marks_behind() -> None:
     """Each look for something to take left a mark for ever when takes were claims."""
     line = Line("q", next_counter=1, floor=0, size=0, last_put_time=0)
