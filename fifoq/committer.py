@@ -24,6 +24,7 @@ from fifoq.jobs import (
     add_batch,
     as_ours,
     counters_run_low,
+    look_away,
     marks_after,
 )
 from fifoq.line import Line
@@ -221,7 +222,8 @@ class Committer(Intake):
         self._kept_at = self.commit_count
         if self.loop.time() < self._compact_at:
             call = Call(Log.keep_house, self.loop.create_future())
-            call.future.add_done_callback(_look_at)
+            # The log knows of an error, and tells it with the next call.
+            call.future.add_done_callback(look_away)
         else:
             call = Call(_keep_house, self.loop.create_future())
             call.future.add_done_callback(self._kept)
@@ -602,9 +604,3 @@ def _is_behind(log: Log) -> bool:
     live = sum(segment.live_bytes for segment in segments)
     spare = BEHIND * log.options.segment_bytes
     return sum(segment.length for segment in segments) > BEHIND * live + spare
-
-
-def _look_at(future: asyncio.Future[object]) -> None:
-    """The log knows of the error, and tells it with the next call."""
-    if not future.cancelled():
-        future.exception()

@@ -20,12 +20,13 @@ from fifoq.codec import decode_headers
 from fifoq.consumers import check_consumer_name
 from fifoq.cursor_lease import CursorLeases
 from fifoq.cursor_position import CursorPosition, encode_position, state_name
+from fifoq.cursor_records import Loaded
 from fifoq.delivery import Leasing
 from fifoq.errors import QueueClosed, SchemaMismatch
 from fifoq.holding import Consumers, CursorHold
 from fifoq.jobs import Call
 from fifoq.options import SYNC
-from fifoq.reading import Loaded, Reading
+from fifoq.reading import Reading
 from fifoq.retained import first_from, next_from
 from fifoq.taking import TAKE_MANY_MAX
 from store import Key, Log, RangeGone

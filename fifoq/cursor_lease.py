@@ -44,7 +44,7 @@ class CursorLeases(Leases[T]):
         await reading.wait(self._may_lease)
         record, item = reading.claim()
         counter = record.counter
-        reading.lease_out(record)
+        reading.records.lease_out(record)
         attempt = self._attempts.get(counter, 0) + 1
         deadline = self._committer.loop.time() + self.term(seconds)
         delivery = self.held[counter] = Delivery(
@@ -56,7 +56,7 @@ class CursorLeases(Leases[T]):
         return delivery
 
     def _may_lease(self) -> bool:
-        return len(self._reading.out) < LEASED_MAX
+        return len(self._reading.records.out) < LEASED_MAX
 
     async def ack(self, delivery: Delivery[T]) -> bool:
         first = delivery.state != "acked"

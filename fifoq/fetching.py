@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from fifoq.attributes import PRIORITY_DEFAULT, attributes_in
-from fifoq.jobs import Call, as_ours, consecutive
+from fifoq.jobs import Call, as_ours, consecutive, look_away
 from fifoq.runs import Returned
 from store import FifoqError, Log, RecordBlock
 from store.blocks import DELIVER_AT, PRIORITY
@@ -49,7 +49,7 @@ class Fetch(Call):
         self._counters = sorted(counters)
         self._done = done
         # Whoever waits for a record waits elsewhere.
-        future.add_done_callback(_look_away)
+        future.add_done_callback(look_away)
 
     def _fetch(self, log: Log) -> Fetched:
         return fetched(log, self._name, self._counters, FETCH_BYTES_MAX)
@@ -135,8 +135,3 @@ def lanes_in(log: Log, name: str) -> list[tuple[int, bytes]]:
         for start, stop in consecutive(counters, timed):
             found.append((counters[start], lanes[start:stop]))
     return found
-
-
-def _look_away(future: asyncio.Future[object]) -> None:
-    if not future.cancelled():
-        future.exception()

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Sequence, Set
 from contextlib import suppress
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -196,6 +196,12 @@ class Call:
     def fail(self, error: BaseException) -> None:
         if self.future is not None and not self.future.done():
             self.future.set_exception(error)
+
+
+def look_away(future: asyncio.Future[Any]) -> None:
+    """For a future that nobody may wait for: asyncio is not to complain of its error."""
+    if not future.cancelled():
+        future.exception()
 
 
 def stopped(log: Log) -> FifoqError:

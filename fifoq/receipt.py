@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Literal
 
-from fifoq.jobs import Waiter
+from fifoq.jobs import Waiter, look_away
 from store import Key
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Receipt:
         self._queue = queue
         if waiter is not None:
             # Nobody has to ask: an outcome that nobody wants to know is no warning.
-            waiter.future.add_done_callback(_look_at)
+            waiter.future.add_done_callback(look_away)
 
     def __repr__(self) -> str:
         return f"<Receipt {self.id} {self.outcome()}>"
@@ -73,8 +73,3 @@ class Receipt:
 async def _shared(waiter: Waiter) -> None:
     """Wait beside others: whoever is cancelled here leaves the record as it is."""
     await asyncio.shield(waiter.future)
-
-
-def _look_at(future: Any) -> None:
-    if not future.cancelled():
-        future.exception()

@@ -133,7 +133,7 @@ async def test_a_backlog_is_read_in_bounded_steps(bench: Bench) -> None:
         most = 0
         while len(seen) < 20_000:
             seen += await cursor.take_many(700)
-            most = max(most, len(cursor._reading._ahead))
+            most = max(most, len(cursor._reading.records.ahead))
         assert seen == items(1, 20_000)
         assert most <= 2 * 4096
 
@@ -198,7 +198,7 @@ async def test_whoever_is_woken_and_leaves_passes_the_turn_on(bench: Bench) -> N
         second = await started(cursor.take())
         bench.runner.hold()
         putting = await started(queue.put(b"1"))
-        while not first.done() and not cursor._reading._ahead:
+        while not first.done() and not cursor._reading.records.ahead:
             bench.runner.step()
             await asyncio.sleep(0)
             first.cancel()

@@ -44,7 +44,7 @@ CURSOR_MUTANTS: Final = (
     ),
     _mutant(
         "a refused position is forgotten",
-        "reading",
+        "cursor_line",
         "        self.due |= self._sealing is not None\n",
         "",
         CURSOR,
@@ -58,7 +58,7 @@ CURSOR_MUTANTS: Final = (
     ),
     _mutant(
         "what a cursor lost is passed over",
-        "reading",
+        "cursor_page",
         "    if oldest > hold.there:\n",
         "    if False:\n",
         CURSOR,
