@@ -9,6 +9,8 @@ seed of its life.
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import Iterator
 
 import pytest
 
@@ -43,9 +45,14 @@ class Certain:
 
 
 @pytest.fixture(autouse=True)
-def _own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     set_time(monkeypatch, WALL.read)
     monkeypatch.setattr("fifoq.lease.random", Certain)
+    # A life is short and leaves all of itself behind: looking for garbage within is in vain.
+    before = gc.get_threshold()
+    gc.set_threshold(20_000)
+    yield
+    gc.set_threshold(*before)
 
 
 @pytest.mark.parametrize("level", LEVELS)
