@@ -251,17 +251,24 @@ class Head(Places):
         while most > 0 and (self.head < self.run_end or self.refill()) and self.head <= upto:
             self.close_run()
             first, end = self.head, min(self.run_end, upto + 1, self.head + most)
-            removed.append((first, end - 1, self.taken_weight(first, end)))
-            if end == self.run_end:
-                self.ready.clear()
-            else:
-                for _ in range(end - first):
-                    self.ready.popleft()
             self._note_waited(first, end, now)
-            self.head = self.taken_from = end
-            self.forget_attributes(first, end)
+            removed.append(self.skip_run(end))
             most -= end - first
         return removed
+
+    def skip_run(self, end: int) -> tuple[int, int, int]:
+        """Take the records of the run in front of a counter away; says what they were."""
+        self.close_run()
+        first = self.head
+        removal = first, end - 1, self.taken_weight(first, end)
+        if end == self.run_end:
+            self.ready.clear()
+        else:
+            for _ in range(end - first):
+                self.ready.popleft()
+        self.head = self.taken_from = end
+        self.forget_attributes(first, end)
+        return removal
 
     def _note_waited(self, first: int, end: int, now: int) -> None:
         """Count how long records of the run were there."""

@@ -344,8 +344,9 @@ class Waiting(Turns[T]):
             if attributes is None:
                 return True
             key = attributes.ordering_key
-            if attributes.expires_at and attributes.expires_at <= time.time_ns():
-                self._expire(self.pass_head())
+            if attributes.expires_at and attributes.expires_at <= (now := time.time_ns()):
+                if not self._expire_run(now):
+                    self._expire(self.pass_head())
             elif key and self.keys_out.get(key, counter) != counter:
                 if self.blocked_count < BLOCKED_MAX:
                     self._block(key, self.pass_head())
@@ -359,9 +360,35 @@ class Waiting(Turns[T]):
             if not self.has_head():
                 return False
 
+    def _expire_run(self, now: int) -> bool:
+        """What is too old at the head of the run goes in one step; False if that is not for it."""
+        first, attributes = self.head, self.attributes
+        if not self._drops or self.head_record()[0] != first or first >= self.run_end:
+            return False
+        end = first
+        limit = min([self.run_end, *self.stops[:1]])
+        while end < limit:
+            of = attributes.get(end)
+            # Somebody may wait for the key of one that has one.
+            if of is None or not 0 < of.expires_at <= now or of.ordering_key:
+                break
+            end += 1
+        if end == first:
+            return False
+        removal = self.skip_run(end)
+        self._expired_unclaimed([removal])
+        self.expired.append(removal)
+        self._committer.loop.call_soon(self.records_went)
+        return True
+
+    @property
+    def _drops(self) -> bool:
+        """Whether what has expired is gone for good."""
+        return self.drops_expired or is_dead_letters(self.name)
+
     def _expire(self, record: Returned) -> None:
         self.expired_count += 1
-        if self.drops_expired or is_dead_letters(self.name):
+        if self._drops:
             self._leave(record, self.expired)
             self.touch()
         else:
@@ -379,6 +406,10 @@ class Waiting(Turns[T]):
 
     def expire_unread(self, ranges: Removals) -> None:
         super().expire_unread(ranges)
+        self._expired_unclaimed(ranges)
+
+    def _expired_unclaimed(self, ranges: Removals) -> None:
+        """Records that nobody came to are gone: nothing of them is of interest any more."""
         count = sum(last - first + 1 for first, last, _ in ranges)
         self.expired_count += count
         self.bytes_went(sum(weight for _, _, weight in ranges) - records_weight(0, count))

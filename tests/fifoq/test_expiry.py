@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -37,6 +38,39 @@ async def test_what_is_too_old_is_passed_by_and_counted(
     now[0] -= 20 * SECOND
     async with bench.open() as q:
         assert len(q) == 0
+
+
+@pytest.mark.parametrize("durability", LEVELS)
+async def test_thousands_that_expired_in_a_row_go_in_one_step(
+    bench: Bench, durability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One range for a commit, and nobody is woken for each; one with a key is a step of its own."""
+    now = fake_time(monkeypatch)
+    loop = asyncio.get_running_loop()
+    calls = 0
+    call_soon = loop.call_soon
+
+    def counted(*given: Any, **more: Any) -> asyncio.Handle:
+        nonlocal calls
+        calls += 1
+        return call_soon(*given, **more)
+
+    async with bench.open(durability=durability) as q:
+        await q.put_many([b"old"] * 3000, ttl=10)
+        await q.put(b"keyed", ttl=10, ordering_key="k")
+        await q.put_many([b"old"] * 2000, ttl=10)
+        await q.put(b"young")
+        await q.flush()
+        now[0] += 10 * SECOND
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "call_soon", counted)
+            assert await q.peek() == b"young"
+        assert calls < 50
+        assert len(q.expired) <= 3
+        assert (len(q), q.stats().expired) == (1, 5001)
+        assert await q.take() == b"young"
+    async with bench.open() as q:
+        assert (len(q), q.stats().total_put_count) == (0, 5002)
 
 
 async def test_a_record_in_time_is_handed_out(
