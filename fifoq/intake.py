@@ -33,6 +33,8 @@ UNSEALED_BYTES_MAX: Final = 20 << 20
 Frames of up to 32 MiB come from the allocator's heap, which keeps twice the largest: with 28 MiB
 here a backlog cost 66 MB, with 20 MiB 28 MB, at the same speed.
 """
+UVLOOP_STEP_NS: Final = 1_000_000
+"""Its clock counts milliseconds; that of asyncio is exact."""
 ALONE_MIN: Final = 3
 """After so many commits for one caller alone, the next one waits for no other."""
 
@@ -53,6 +55,8 @@ class Intake:
         self, loop: asyncio.AbstractEventLoop, options: StoreOptions, path: str = "the store"
     ) -> None:
         self.loop = loop
+        self.clock_step = UVLOOP_STEP_NS if type(loop).__module__ == "uvloop" else 0
+        """By how many nanoseconds the loop's clock may be behind."""
         self.path = path
         self.options = options
         self.thread = threading.get_ident()

@@ -55,7 +55,7 @@ class Member(Line, Generic[T]):
         "_pop",
         "_putters",
         "_shelf_timer",
-        "_shelf_timer_at",
+        "_shelf_timer_due",
         "_shutdown",
         "_state",
         "_takers",
@@ -126,7 +126,7 @@ class Member(Line, Generic[T]):
         self.leasing: Leases[T]
         self.shelf = Shelf()
         self._shelf_timer: asyncio.TimerHandle | None = None
-        self._shelf_timer_at = 0.0
+        self._shelf_timer_due = 0
         self.due: list[int] = []
         """Records that wait no more and are only on disk; a heap."""
         self.fetching: set[int] = set()

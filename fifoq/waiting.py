@@ -115,18 +115,30 @@ class Waiting(Turns[T]):
     def wait_on_shelf(self, records: Sequence[Returned], delay: int) -> None:
         """Keep records, which count as being in the queue, back for so many nanoseconds."""
         shelf = self.shelf
-        due = round(self._committer.loop.time() * _NS) + delay
+        due = self._due_in(delay)
         shelf.add(due, records)
         shelf.trim()
-        if self._shelf_timer is None or due / _NS < self._shelf_timer_at:
+        if self._shelf_timer is None or due < self._shelf_timer_due:
             self._watch_shelf()
 
     def _wait_in_window(self, record: Returned, seconds: float) -> None:
         """The same for one small record that was put just now, in an open window."""
-        due = self._committer.loop.time() + seconds
-        self.shelf.add_one(round(due * _NS), record)
-        if self._shelf_timer is None or due < self._shelf_timer_at:
+        committer = self._committer
+        due = round((committer.loop.time() + seconds) * _NS)
+        if step := committer.clock_step:
+            due += step + -due % step
+        self.shelf.add_one(due, record)
+        if self._shelf_timer is None or due < self._shelf_timer_due:
             self._watch_shelf()
+
+    def _due_in(self, delay: int) -> int:
+        """When so many nanoseconds will have passed, by the loop's clock.
+
+        One that counts in steps is up to a step behind: no record may be early by that.
+        """
+        due = round(self._committer.loop.time() * _NS) + delay
+        step = self._committer.clock_step
+        return due + step + -due % step if step else due
 
     def hold_back(self, record: Returned, delay: int) -> None:
         """The same after a nack; in a strict queue nobody passes it meanwhile."""
@@ -141,8 +153,11 @@ class Waiting(Turns[T]):
         A clock that was set back makes nothing wait longer than its put asked for.
         """
         now, moment = time.time_ns(), round(self._committer.loop.time() * _NS)
+        step = self._committer.clock_step
         entries = [
-            (moment + max(0, min(due - now, due - put)), counter) for due, counter, put in delayed
+            (moment + (left + step if left > 0 else 0), counter)
+            for due, counter, put in delayed
+            for left in (min(due - now, due - put),)
         ]
         if not self.sets_all_aside:
             # What is due already is at its place before the first taker comes.
@@ -164,13 +179,12 @@ class Waiting(Turns[T]):
         due = self.shelf.next_due
         if due is None:
             return
-        at = due / _NS
         if self._shelf_timer is not None:
-            if self._shelf_timer_at <= at:
+            if self._shelf_timer_due <= due:
                 return
             self._shelf_timer.cancel()
-        self._shelf_timer_at = at
-        self._shelf_timer = self._committer.loop.call_at(at, self._time_has_come)
+        self._shelf_timer_due = due
+        self._shelf_timer = self._committer.loop.call_at(due / _NS, self._time_has_come)
 
     def _time_has_come(self) -> None:
         self._shelf_timer = None

@@ -10,6 +10,7 @@ import pytest
 
 from actors.testing import settle
 from fifoq import Key, fetching, line, shelf, waiting
+from fifoq.intake import UVLOOP_STEP_NS
 from tests.fifoq.support import Bench, cancelled, drained, fake_time, started
 
 pytestmark = pytest.mark.anyio
@@ -450,6 +451,26 @@ async def test_a_record_comes_at_its_time_or_after_it_and_never_before(
             assert await q.take() == b"a"
             # Seconds since the epoch as a float are good to less than a microsecond.
             assert due - 1e-6 <= loop.time() <= due + 0.01
+
+
+@pytest.mark.parametrize("ahead", [0.0, 0.0002, 0.0009])
+async def test_on_a_clock_that_counts_milliseconds_no_record_is_early(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, ahead: float
+) -> None:
+    """As uvloop's does: put in the middle of one, a record was there up to one too soon."""
+    loop = asyncio.get_running_loop()
+    exact = loop.time
+    async with bench.open(durability="memory") as q:
+        await asyncio.sleep(ahead)
+        monkeypatch.setattr(loop, "time", lambda: int(exact() * 1000) / 1000)
+        monkeypatch.setattr(q._committer, "clock_step", UVLOOP_STEP_NS)
+        for seconds in (0.0004, 0.0101, 2.5):
+            due = exact() + seconds
+            await q.put(b"a", delay=seconds)
+            await q.put(b"b", delay=seconds)
+            for _ in range(2):
+                await q.take()
+                assert due - 1e-9 <= exact() <= due + 0.01
 
 
 async def test_one_timer_serves_every_delay_and_nobody_polls(
