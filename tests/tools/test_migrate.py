@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import persistqueue
 import pytest
 import queuelib
@@ -23,6 +24,8 @@ from fifoq.tools.migrate import find_kind, migrate, open_peer
 from fifoq.tools.peers import Table
 from fifoq.tools.pickles import plain_value
 from store import FormatError
+from tests.cli.support import fifoq as run
+from tests.support.figures import record
 from tests.tools.support import rows_in, scratch
 
 TAKEN = 7
@@ -118,6 +121,19 @@ def queuelib_sqlite(path: Path, count: int) -> list[bytes]:
     return items(count)[TAKEN:]
 
 
+def sqlite_table(path: Path, count: int) -> list[bytes]:
+    """A queue as people make one by hand: rows that are marked when they are done."""
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE jobs (id INTEGER PRIMARY KEY, body BLOB, done INTEGER)")
+        rows = [(item, number < TAKEN) for number, item in enumerate(items(count))]
+        database.executemany("INSERT INTO jobs (body, done) VALUES (?, ?)", rows)
+    database.close()
+    return items(count)[TAKEN:]
+
+
+JOBS = Table(table="jobs", column="body", order="id", where="done = 0")
+
+
 KINDS: dict[str, Callable[[Path, int], list[bytes]]] = {
     "persist-queue": persist_queue,
     "persist-queue-sqlite": persist_queue_sqlite,
@@ -156,17 +172,33 @@ def test_other_faces_of_persist_queue(
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "sqlite"])
 def test_a_hundred_thousand_records_are_moved_and_counted(kind: str) -> None:
+    """By the verb, which says how many of how many there are."""
     with scratch() as directory:
-        wanted = KINDS[kind](directory / "old", 100_010)
+        wanted = KINDS.get(kind, sqlite_table)(directory / "old", 100_010)
         assert len(wanted) >= 100_000
-        told = asyncio.run(migrate(open_peer(str(directory / "old")), directory / "new"))
-        assert told.records == told.expected == len(wanted)
+        of_table = ("--table", "jobs", "--column", "body", "--order", "id", "--where", "done = 0")
+        more = of_table if kind == "sqlite" else ()
+        told = run("migrate", directory / "new", directory / "old", *more).stdout
+        assert (
+            told.decode() == f"{len(wanted):,} records of {len(wanted):,} from {kind}, into main\n"
+        )
         assert moved(directory / "new") == wanted
+        told = run("migrate", directory / "new", directory / "old", *more, "--json").stdout
+        assert msgspec.json.decode(told)["resumed"] == len(wanted)
+        record(f"records moved from {kind}", count=len(wanted))
 
 
-def test_a_table_of_sqlite_is_moved(tmp_path: Path) -> None:
+def test_a_queue_in_a_table_of_sqlite_is_moved(tmp_path: Path) -> None:
+    wanted = sqlite_table(tmp_path / "jobs.db", 120)
+    peer = open_peer(str(tmp_path / "jobs.db"), table=JOBS)
+    told = asyncio.run(migrate(peer, tmp_path / "new"))
+    assert told.records == told.expected == len(wanted)
+    assert moved(tmp_path / "new") == wanted
+
+
+def test_names_and_values_of_a_table_may_be_anything(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "jobs.db") as database:
         database.execute('CREATE TABLE "my jobs" (n INTEGER, "body ""text""" TEXT, done INTEGER)')
         rows = [(9 - n, f"job {n} é", n % 2) for n in range(10)]
