@@ -356,14 +356,23 @@ def restore(
     try:
         partial = begin_directory(target, source=path)
         names = [name for name in _files_of(path) if name != DESCRIPTION]
+        for name in set(_files_of(partial)) - set(names):
+            # Of a run before this one, and perhaps of another backup.
+            os.unlink(f"{partial}/{name}")
         total = sum(os.path.getsize(f"{path}/{name}") for name in names)
+        # To check means to read all of it once more.
+        work = 2 * total if check else total
         done = 0
 
         def counted(count: int) -> None:
             nonlocal done
             done += count
             if progress is not None:
-                progress(done, total)
+                progress(done, work)
+
+        def read(count: int, of: int) -> None:
+            if progress is not None:
+                progress(work - max(of - count, 0), work)
 
         tail = segment_name(backup.segment)
         for name in names:
@@ -373,7 +382,7 @@ def restore(
         for directory, _, _ in os.walk(partial):
             sync_directory(directory)
         if check:
-            _require_sound(path, backup, check_store(partial))
+            _require_sound(path, backup, check_store(partial, progress=read))
         end_directory(partial, target)
     except OSError as error:
         raise access_error(target, error) from error

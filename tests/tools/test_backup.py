@@ -205,6 +205,38 @@ def test_a_backup_that_was_interrupted_is_taken_up(
     assert not list((tmp_path / "backup").glob("*.new"))
 
 
+def test_what_a_restore_before_it_left_is_no_part_of_the_next(tmp_path: Path) -> None:
+    """A segment of another backup stayed there, and became one of the store."""
+    payloads = some_store(tmp_path / "store")
+    back_up(tmp_path / "store", tmp_path / "early")
+    with fifoq.sync.open(tmp_path / "store") as queue:
+        for number in range(200):
+            queue.put(b"%d" % number * 500)
+    back_up(tmp_path / "store", tmp_path / "late")
+    shown = []
+
+    def interrupt(done: int, total: int) -> None:
+        shown.append(done / total)
+        if done * 2 >= total:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        restore(tmp_path / "late", tmp_path / "restored", progress=interrupt)
+    assert not (tmp_path / "restored").exists()
+    restore(
+        tmp_path / "early",
+        tmp_path / "restored",
+        check=False,
+        progress=lambda done, total: shown.append(done / total),
+    )
+    assert shown[-1] == 1
+    assert payloads_in(tmp_path / "restored") == payloads
+    early, restored = (
+        {path.name for path in (tmp_path / name).iterdir()} for name in ("early", "restored")
+    )
+    assert restored < early
+
+
 def test_a_backup_is_checked_before_it_is_restored(tmp_path: Path) -> None:
     some_store(tmp_path / "store")
     back_up(tmp_path / "store", tmp_path / "backup", copy=True)
