@@ -150,7 +150,7 @@ class Pouring:
             first = draft.put(queue, payloads, first=first, times=times, columns=columns_of(rows))
         except ValueError as error:
             raise FormatError(
-                f"queue {queue.name!r}: {error}. Nothing of this was stored."
+                f"queue {queue.name!r}: {str(error).rstrip('.')}. Nothing of this was stored."
             ) from None
         handed_out = [index for index, row in enumerate(rows) if row.attempt]
         if handed_out:
