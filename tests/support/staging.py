@@ -28,7 +28,7 @@ def block_of(
     attributes: Sequence[Attributes] | None = None,
 ) -> RecordBlock:
     columns: dict[int, Any] = {HEADERS: list(headers)} if headers else {}
-    said: dict[int, Any] = {**columns_of(attributes or [])}
+    said: dict[int, Any] = {**columns_of(attributes)} if attributes else {}
     for bit, column in said.items():
         code = "Q" if bit in U64_COLUMNS else "B" if bit == PRIORITY else None
         columns[bit] = column if code is None else memoryview(array(code, column))
