@@ -11,7 +11,7 @@ import fifoq
 async def main() -> None:
     async with fifoq.open("data/numbers") as q:
         numbers = [int(record.item) async for record in q.browse()]
-        print(f"{len(numbers)} records, the last is {numbers[-1]}")
+        print(f"{len(numbers)} records, the last is {max(numbers, default=0)}")
         print("none is missing:", numbers == list(range(1, len(numbers) + 1)))
 
 

@@ -7,6 +7,7 @@ stands below `<!-- run -->` and is run here, in an empty directory, with the com
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import importlib.util
 import os
@@ -31,6 +32,7 @@ SHELL = [block for block in blocks("sh") if block.page not in IN_README]
 IN_SPARK = {"docs/reference/spark.md", "docs/reference/spark_sink.md"}
 """Run by tests/spark/test_blocks.py."""
 TYPED = "docs/tutorial/ten_lines.md"
+BANK = "docs/tutorial/bank_in_40_lines.md"
 
 
 def test_there_are_blocks_of_both_kinds() -> None:
@@ -52,6 +54,13 @@ def test_code_that_a_page_shows_is_that_of_an_example_which_it_links(block: Bloc
         f"{block}\nis in no example that the page links; take its lines from one, or put "
         "`<!-- run -->` above it and have it run"
     )
+
+
+def test_whoever_types_the_bank_in_has_the_whole_program() -> None:
+    typed = "".join(block.code for block in PYTHON if block.page == BANK)
+    program = ast.parse((ROOT / "examples/bank.py").read_text())
+    del program.body[0]  # its docstring
+    assert ast.dump(ast.parse(typed)) == ast.dump(program)
 
 
 def test_code_in_another_order_or_with_another_line_would_be_noticed() -> None:
@@ -145,12 +154,13 @@ def test_shell_that_is_marked_runs_as_it_is_shown(tmp_path: Path) -> None:
 
 
 def test_the_tutorial_typed_word_for_word_does_what_it_says(tmp_path: Path) -> None:
-    """All but its first command, `./dev demo`, which has tests of its own, and its pause."""
+    """All but `./dev demo`, which has tests of its own, the environment, and its pause."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     program = next(block for block in PYTHON if block.page == TYPED)
     (tmp_path / "orders.py").write_text(program.code)
-    first, orders, kill, left = (block.code for block in SHELL if block.page == TYPED)
-    assert first == "./dev demo\n"
+    demo, activate, *typed = (block.code for block in SHELL if block.page == TYPED)
+    assert [demo, activate] == ["./dev demo\n", ". .venv/bin/activate\n"]
+    orders, kill, left = typed
     said = re.findall(r"print\(.*\)\s+# (.+)$", program.code, re.MULTILINE)
     assert shell(orders, tmp_path).splitlines() == said
     # Two seconds are enough on a machine that has nothing else to do.
