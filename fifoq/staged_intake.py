@@ -432,8 +432,9 @@ def _put_once(log: Log, draft: Draft, queue: QueueState, blocks: list[RecordBloc
                 dedup.add(digest, upto, max(genesis.last_put_time, draft.now), 0.0)
             fresh.append(index)
             upto += 1
-        columns = columns_of([attributes.get(index, NONE) for index in fresh])
-        draft.put(queue, [payloads[index] for index in fresh], columns=columns)
+        if fresh:
+            columns = columns_of([attributes.get(index, NONE) for index in fresh])
+            draft.put(queue, [payloads[index] for index in fresh], columns=columns)
     draft.set_states(dedup.seal(Batch(first=first, upto=upto - 1), 0.0))
 
 

@@ -113,6 +113,24 @@ def test_ended_at_any_moment_a_staged_record_still_waits_for_its_time(opened: bo
 
 
 @pytest.mark.parametrize("opened", [True, False])
+async def test_a_staged_batch_of_which_every_id_is_known_adds_nothing(
+    bench: Bench, opened: bool
+) -> None:
+    """A batch with nothing new in it must be taken in like any other."""
+    async with bench.open() as q:
+        await q.put(b"first", dedup_id="a")
+    said = {b"again": Attributes(dedup_id=b"a")}
+    hand_over(bench.files, staged_batch(await store_id(bench), [[b"again"]], attributes=said))
+    async with bench.open_store() as store:
+        if opened:
+            await store.queue()
+        await settle()
+        q = await store.queue()
+        assert await drained(q) == [b"first"]
+    assert not names(bench.files, STAGED)
+
+
+@pytest.mark.parametrize("opened", [True, False])
 async def test_staged_records_come_by_their_priorities(bench: Bench, opened: bool) -> None:
     async with bench.open(priorities=True):
         pass

@@ -31,7 +31,7 @@ def block_of(
     said: dict[int, Any] = {**columns_of(attributes)} if attributes else {}
     for bit, column in said.items():
         code = "Q" if bit in U64_COLUMNS else "B" if bit == PRIORITY else None
-        columns[bit] = column if code is None else memoryview(array(code, column))
+        columns[bit] = list(column) if code is None else memoryview(array(code, column))
     ends = array("i", accumulate(map(len, payloads), initial=0))
     return RecordBlock(
         "",
