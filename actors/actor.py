@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Never,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from actors.batch import Reply
 from actors.mailbox import Mailbox, MailboxOptions
@@ -20,8 +30,16 @@ if TYPE_CHECKING:
 M = TypeVar("M")
 M_contra = TypeVar("M_contra", contravariant=True)
 N = TypeVar("N")
+N_contra = TypeVar("N_contra", contravariant=True)
+P = ParamSpec("P")
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+class _Queue(Protocol[N_contra, P]):
+    """A queue, as far as an actor knows it."""
+
+    def put(self, item: N_contra, *args: P.args, **kwargs: P.kwargs) -> Awaitable[object]: ...
 
 
 class Actor(Generic[M]):
@@ -102,6 +120,17 @@ class Context(Generic[M_contra]):
         Raises ActorStopped if that actor takes no more messages, or none of that name is alive.
         """
         (self._cell.tree.ref_of(ref) if isinstance(ref, str) else ref).tell_exempt(message)
+
+    def put(self, queue: _Queue[N, P], item: N, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Put an item into a queue, as a part of the step of a durable actor.
+
+        Keywords are those of the queue's own `put`. TypeError in an actor in memory, which has no
+        step: it awaits that `put`.
+        """
+        raise TypeError(
+            f"actor {self._cell.name!r} is in memory alone and has no step to put with. Nothing "
+            f"was put. Await the queue's own put."
+        )
 
     @overload
     def schedule(

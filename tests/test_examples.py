@@ -38,6 +38,7 @@ HERE = {
     "priority_lanes",
     "producer_consumer",
     "put_for_ever",
+    "put_from_an_actor",
     "quick_start",
     "recurring_jobs",
     "replace_asyncio_queue",
@@ -463,4 +464,11 @@ def test_every_customer_has_an_actor_and_few_are_in_memory(tmp_path: Path) -> No
         "100 customers, at most 10 in memory: True",
         "customer-3 has ['tea 3']",
         "after a restart baskets/customer-4 has ['tea 4', 'tea 3']",
+    ]
+
+
+def test_every_order_has_one_parcel(tmp_path: Path) -> None:
+    assert printed_by("put_from_an_actor", tmp_path) == [
+        *("sent parcel 1, tea", "sent parcel 2, vase", "sent parcel 3, cake"),
+        "0 parcels are left",
     ]

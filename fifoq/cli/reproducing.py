@@ -60,6 +60,7 @@ def print_run(dead: DeadMessage, found: Reproduced, *, json: bool) -> None:
         "before": _plain(found.before),
         "after": _plain(found.state),
         "told": _plain(found.told),
+        "puts": _plain(found.puts),
         "scheduled": _plain(found.scheduled),
         "replies": _plain(found.replies),
         "error": repr(error) if error is not None else None,
@@ -68,7 +69,7 @@ def print_run(dead: DeadMessage, found: Reproduced, *, json: bool) -> None:
     if json:
         print_json(told)
         return
-    for name in ("actor", "message", "before", "after", "told", "scheduled", "replies"):
+    for name in ("actor", "message", "before", "after", "told", "puts", "scheduled", "replies"):
         value = told[name]
         text = value if name == "actor" else msgspec.json.encode(value)
         shown = escaped(text if isinstance(text, bytes) else text.encode()).decode()

@@ -14,6 +14,8 @@ from fifoq.durable.asks import ID_HEADER, encode_answer
 from fifoq.durable.box import Box
 from fifoq.durable.office import check_name
 from fifoq.durable.targets import targets
+from fifoq.errors import QueueClosed
+from fifoq.putting import Putting
 
 if TYPE_CHECKING:
     from actors.cell import Cell
@@ -29,8 +31,8 @@ _NOBODY = Reply()
 class StepContext(Context[M]):
     """A context whose effects happen together with the ack of the message, or not at all.
 
-    That is what it tells, schedules and replies; after the handler has returned, or raised, it does
-    so no more. To spawn, watch and stop is of this process alone and happens at once.
+    That is what it tells, puts, schedules and replies; after the handler has returned, or raised,
+    it does so no more. To spawn, watch and stop is of this process alone and happens at once.
     """
 
     __slots__ = ("_attempt", "_box", "_letter", "answer", "deferred", "encoded", "step")
@@ -92,6 +94,25 @@ class StepContext(Context[M]):
                 step.put(box.post.queue.name, letter)
             else:
                 step.when_committed(partial(_tell, target.ref, message))
+
+    def put(self, queue: Any, item: Any, *args: Any, **kwargs: Any) -> None:
+        """Put a record with the step: nobody gets it before that is committed.
+
+        Keywords as for `Queue.put`. It waits for nothing, so no limit of the queue holds it up.
+        ValueError for a queue of another store, QueueClosed for one that was shut down.
+        """
+        step = self._open_step()
+        if not isinstance(queue, Putting):
+            raise TypeError(f"{queue!r:.80} is no queue of a store. Nothing was put.")
+        if queue._committer is not self._box.post.committer:
+            raise ValueError(
+                f"queue {queue.name!r} is not of the store of this system, and a step is one frame "
+                f"of one store. Nothing was put. Open it by system.store.queue."
+            )
+        if queue.shut_down:
+            raise QueueClosed(f"queue {queue.name!r} takes no more records; it was shut down.")
+        payload, attributes, level = queue._prepare(item, *args, **kwargs)
+        step.put_beside(queue.name, payload, attributes, level)
 
     def schedule(
         self,

@@ -120,6 +120,8 @@ class Reproduced(msgspec.Struct):
     """The state as the handler left it."""
     told: list[tuple[str, object]] = []
     """Names and messages."""
+    puts: list[tuple[str, object]] = []
+    """Queues and items."""
     scheduled: list[tuple[str, object]] = []
     replies: list[object] = []
     error: Exception | None = None
@@ -189,6 +191,9 @@ class _DryContext(Context[Any]):
 
     def tell(self, ref: Ref[Any] | str, message: Any) -> None:
         self._found.told.append((ref if isinstance(ref, str) else ref.name, message))
+
+    def put(self, queue: Any, item: Any, *args: Any, **kwargs: Any) -> None:
+        self._found.puts.append((getattr(queue, "name", repr(queue)), item))
 
     def schedule(
         self,

@@ -21,7 +21,7 @@ from fifoq.durable.burying import bury
 from fifoq.durable.context import NO_REPLY, StepContext, refuse, resolve
 from fifoq.durable.letters import Letter
 from fifoq.durable.post import STATE_PREFIX
-from fifoq.durable.steps import STEP_BYTES_MAX, Step
+from fifoq.durable.steps import QUEUES_MAX, STEP_BYTES_MAX, Step
 from fifoq.runs import Returned
 from store import ItemTooLarge
 
@@ -252,6 +252,11 @@ class Durably:
                 f"a step of actor {self._box.name!r} of {size} bytes, its state, messages and "
                 f"reply, is over the limit of {STEP_BYTES_MAX}. Nothing of it was done. Do less in "
                 f"one step."
+            )
+        if step.queues is not None and len(step.queues) > QUEUES_MAX:
+            raise ItemTooLarge(
+                f"a step of actor {self._box.name!r} that puts into {len(step.queues)} queues is "
+                f"over the limit of {QUEUES_MAX}. Nothing of it was done. Do less in one step."
             )
 
     def _reload(self) -> None:

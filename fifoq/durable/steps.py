@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 from fifoq.attributes import Attributes, size_of
 from fifoq.joint import Joint, Removal
 from fifoq.logs import fields, name_of
-from fifoq.runs import COLUMN_BYTES, FRAME_BYTES_MAX, Returned
+from fifoq.options import MEMORY
+from fifoq.runs import COLUMN_BYTES, FRAME_BYTES_MAX, LINES_PER_FRAME_MAX, Returned
 from store import FifoqError
 from store.blocks import ACKED
 from store.repeats import RANGE_BYTES
@@ -31,6 +32,8 @@ JOINT_BYTES_MAX: Final = 4 << 20
 """What is gathered for one frame before the rest waits for the next one."""
 STEP_BYTES_MAX: Final = FRAME_BYTES_MAX - (8 << 20)
 """What a handler may do in one step. The rest of the frame is for what comes along with it."""
+QUEUES_MAX: Final = LINES_PER_FRAME_MAX - 8
+"""Queues beside the actors that the steps of one frame put into. The rest is for their own."""
 STATE_BYTES: Final = 256
 """What a state entry needs in a frame beside its value, about."""
 RETRY_SECONDS: Final = 0.25
@@ -52,12 +55,26 @@ class Step:
     Most steps have little, and there are many: what one does not have costs nothing.
     """
 
-    __slots__ = ("after", "asker", "before", "owner", "puts", "removals", "size", "states")
+    __slots__ = (
+        "after",
+        "asker",
+        "before",
+        "level",
+        "owner",
+        "puts",
+        "queues",
+        "removals",
+        "size",
+        "states",
+    )
 
     def __init__(self, owner: Owner | None = None) -> None:
         self.owner = owner
         self.removals: tuple[Removal, ...] = ()
         self.puts: list[tuple[str, bytes, Attributes | None]] | None = None
+        self.queues: set[str] | None = None
+        """Those beside the actors that it puts into, at `level` at least."""
+        self.level = MEMORY
         self.states: dict[str, bytes | None] | None = None
         self.before: list[Callable[[Joint], None]] | None = None
         self.after: list[Callable[[], None]] | None = None
@@ -71,6 +88,16 @@ class Step:
             self.puts = []
         self.puts.append((queue, payload, attributes))
         self.count(payload, attributes)
+
+    def put_beside(
+        self, queue: str, payload: bytes, attributes: Attributes | None, level: int
+    ) -> None:
+        """Put a record into a queue that is none of the actors' own, at that level at least."""
+        if self.queues is None:
+            self.queues = set()
+        self.queues.add(queue)
+        self.level = max(self.level, level)
+        self.put(queue, payload, attributes)
 
     def count(self, payload: bytes, attributes: Attributes | None = None) -> None:
         """Leave room for a record."""
@@ -154,8 +181,8 @@ class Steps:
         joint = Joint(level=self._level)
         states: dict[str, bytes | None] = {}
         steps = self._under_way
-        size = 0
-        while self._waiting and (not steps or size + self._waiting[0].size <= JOINT_BYTES_MAX):
+        size = queues = 0
+        while self._waiting and (not steps or _goes_along(self._waiting[0], size, queues)):
             step = self._waiting.popleft()
             steps.append(step)
             size += step.size
@@ -163,6 +190,9 @@ class Steps:
             if step.puts is not None:
                 for put in step.puts:
                     joint.put(*put)
+            if step.queues is not None:
+                queues += len(step.queues)
+                joint.level = max(joint.level, step.level)
             if step.states is not None:
                 states.update(step.states)
             if step.before is not None:
@@ -250,6 +280,13 @@ class Steps:
             self._retry.cancel()
         for step in (*self._under_way, *self._waiting):
             _refuse_asker(step, self.failure or FifoqError("the store was closed"))
+
+
+def _goes_along(step: Step, size: int, queues: int) -> bool:
+    """Whether a frame that has so much already is to hold the step as well."""
+    if step.queues is not None and queues + len(step.queues) > QUEUES_MAX:
+        return False
+    return size + step.size <= JOINT_BYTES_MAX
 
 
 def _refuse_asker(step: Step, error: FifoqError) -> None:

@@ -16,6 +16,7 @@ DEAD: Final = "tests/durable/test_dead.py"
 CARRIED: Final = "tests/durable/test_carried.py"
 KEYED: Final = "tests/durable/test_keyed.py"
 KEPT: Final = "tests/durable/test_kept.py"
+PUTS: Final = "tests/durable/test_puts.py"
 
 
 def _mutant(name: str, module: str, old: str, new: str, *killers: str) -> Mutant:
@@ -141,7 +142,7 @@ DURABLE_MUTANTS: Final = (
     _mutant(
         "large steps share a frame",
         "steps",
-        "size + self._waiting[0].size <= JOINT_BYTES_MAX",
+        "size + step.size <= JOINT_BYTES_MAX",
         "size <= 2 * JOINT_BYTES_MAX * STEP_BYTES_MAX",
         LARGE,
     ),
@@ -311,5 +312,19 @@ DURABLE_MUTANTS: Final = (
         "            # It never began.\n            post.note_attempt(record.counter, attempts)\n",
         "",
         KEPT,
+    ),
+    _mutant(
+        "what a handler puts into a queue is there before its step",
+        "context",
+        "        step.put_beside(queue.name, payload, attributes, level)\n",
+        "        queue._store([payload], attributes, level)\n",
+        PUTS,
+    ),
+    _mutant(
+        "what a step puts is no more durable than the actors are",
+        "steps",
+        "                joint.level = max(joint.level, step.level)\n",
+        "",
+        PUTS,
     ),
 )
