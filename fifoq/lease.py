@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from fifoq.attributes import check_seconds
-from fifoq.burying import Burials, burial, refuse_burial
+from fifoq.burying import burial, refuse_burial
 from fifoq.delivery import Delivery
-from fifoq.errors import StaleLease
+from fifoq.held import Held
 from fifoq.jobs import Waiter
 from fifoq.options import MEMORY, OS
 from fifoq.runs import Removals, Returned, removal_of, removals_of
@@ -22,52 +19,28 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SCAN_SECONDS_PER_LEASE: Final = 1e-6
-"""Looking for ended leases is put off this long for each one that is out."""
-DOUBLINGS_MAX: Final = 64
-
-ENDS: Final = {
-    "nacked": "it was given back",
-    "expired": "its lease ended",
-    "rolled back": "its transaction did not ack it",
-}
-"""What became of the last attempt, by the delivery's state."""
 NEVER_BACK: Final = "whoever leased it last never gave it back"
 """Why a record is buried that somebody wants to lease once more than it may be."""
 
 
-class Leases(Generic[T]):
+class Leases(Held[T]):
     """The leases of one queue that are out."""
 
     __slots__ = (
-        "_attempts",
-        "_committer",
-        "_timer",
-        "_timer_at",
         "_window_now",
         "_window_start",
         "acked",
         "acks_pass",
-        "burials",
         "given",
-        "held",
-        "leaving",
         "noting",
-        "queue",
         "window_deadline",
         "window_time",
     )
 
     def __init__(self, queue: Queue[T], committer: Committer, attempts: dict[int, int]) -> None:
-        self.queue = queue
-        self._committer = committer
-        self._attempts = attempts
-        self.burials = Burials(queue)
-        self.held: dict[int, Delivery[T]] = {}
+        super().__init__(queue, committer, attempts)
         self.noting: set[int] = set()
         """Counters that were claimed and are handed out once their attempt is written."""
-        self.leaving: set[int] = set()
-        """Counters that a commit of several queues is about to remove: nobody holds them."""
         self.given: list[int] = []
         """Counters that were handed out since the last commit."""
         self.acked: dict[int, int] = {}
@@ -77,20 +50,6 @@ class Leases(Generic[T]):
         self.window_time = self._window_now = 0
         self.window_deadline = 0.0
         self._window_start = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-
-    def holds(self, counter: int) -> bool:
-        """Whether a record is in somebody's hands, or on its way to the dead letters."""
-        return counter in self.held or counter in self.leaving
-
-    @property
-    def count(self) -> int:
-        # What is in a frame that is under way counts in the size of the queue no more.
-        return len(self.held) + len(self.leaving) - self.queue.departed
-
-    def term(self, seconds: float | None) -> float:
-        return self.queue.options.lease_seconds if seconds is None else seconds
 
     async def lease(self, seconds: float | None) -> Delivery[T]:
         """Hand out the oldest record; waits for one, and for the note of its attempt."""
@@ -288,31 +247,6 @@ class Leases(Generic[T]):
             self._committer.wait(waiter, queue.level)
             await waiter.future
 
-    def attempts_of(self, counter: int) -> int:
-        """How often a record that is not leased was."""
-        return self._attempts.get(counter, 0)
-
-    def note(self, counter: int, attempts: int) -> None:
-        """A record that is not leased was handed out that often, to be written."""
-        self._attempts[counter] = self.queue.leases[counter] = attempts
-
-    def _gone(self, delivery: Delivery[T]) -> None:
-        self.forget(delivery._counter)
-        if self.queue.keys_out:
-            self.queue.key_in(delivery._counter, delivery._attributes)
-
-    def forget(self, first: int, last: int = 0) -> None:
-        """The record is gone: how often it was leased is of no interest any more.
-
-        With `last`, the same for all from the first on.
-        """
-        attempts = self._attempts
-        if attempts and first < last:
-            for counter in [c for c in attempts if first <= c <= last]:
-                del attempts[counter]
-        elif attempts:
-            attempts.pop(first, None)
-
     def hand_over(self) -> None:
         """Give what happened since the last commit to the queue's next batch."""
         queue, held = self.queue, self.held
@@ -383,12 +317,6 @@ class Leases(Generic[T]):
         delivery.state = "leased"
         self._watch(delivery.deadline)
 
-    def give_up(self, delivery: Delivery[T], error: BaseException | None) -> None:
-        """The transaction that leased the record was rolled back, or did not ack it."""
-        if self._committer.usable and self.held.get(delivery._counter) is delivery:
-            delivery.state = "rolled back"
-            self._release(delivery, error)
-
     async def reject(self, delivery: Delivery[T], reason: str, error: BaseException | None) -> None:
         self.require_removes()
         self._require_held(delivery)
@@ -405,111 +333,3 @@ class Leases(Generic[T]):
 
         joint.done, joint.undone = done, lambda _: self.take_back(delivery)
         await self._committer.joints.commit(joint)
-
-    def nack(
-        self,
-        delivery: Delivery[T],
-        error: BaseException | None = None,
-        delay: float | None = None,
-    ) -> None:
-        self._require_held(delivery)
-        if delay is not None:
-            check_seconds("delay", delay, "Nothing was changed.")
-        delivery.state = "nacked"
-        pause = self._backoff(delivery.attempt) if delay is None else delay
-        self._release(delivery, error, pause)
-
-    def _backoff(self, attempt: int) -> float:
-        """How long a record waits after that many attempts: twice as long each time, about."""
-        options = self.queue.options
-        doubled = options.retry_backoff * 2.0 ** min(attempt - 1, DOUBLINGS_MAX)
-        # Records that failed together are not tried together.
-        return min(doubled, options.retry_backoff_max) * (0.5 + random.random() / 2)
-
-    def extend(self, delivery: Delivery[T], seconds: float) -> None:
-        self._require_held(delivery)
-        check_seconds("seconds", seconds, "Nothing was changed.", above=True)
-        delivery.deadline = self._committer.loop.time() + seconds
-        self._watch(delivery.deadline)
-
-    def _require_held(self, delivery: Delivery[T]) -> None:
-        self._committer.require_usable()
-        if self.held.get(delivery._counter) is not delivery:
-            where = (
-                "it is done"
-                if delivery.state in ("acked", "removed", "dead-lettered")
-                else "a transaction that is being committed has it"
-                if delivery.state == "committing"
-                else "it is back in the queue or with somebody else; lease it again"
-            )
-            raise StaleLease(
-                f"queue {self.queue.name!r}: the lease of record {delivery._counter} has ended "
-                f"({delivery.state}). Nothing was changed: {where}."
-            )
-
-    def _release(
-        self, delivery: Delivery[T], error: BaseException | None = None, delay: float = 0.0
-    ) -> None:
-        del self.held[delivery._counter]
-        self._attempts[delivery._counter] = delivery.attempt
-        if self.queue.level == MEMORY:
-            # The attempt counts, however short it was.
-            self.queue.leases[delivery._counter] = delivery.attempt
-        if self.burials.allowed(delivery.attempt):
-            if delay:
-                self.queue.hold_back(delivery.record(), int(delay * 1e9))
-                self.queue.touch()
-            else:
-                self._return(delivery.record())
-            return
-        reason = "" if error is not None else ENDS[delivery.state]
-        delivery.state = "dead-lettered"
-        self.burials.begin(
-            delivery.record(), "max-retries", attempts=delivery.attempt, reason=reason, error=error
-        )
-
-    def _return(self, record: Returned) -> None:
-        queue = self.queue
-        queue.come_back(record)
-        queue.touch()
-        queue.records_came()
-
-    # Leases that end.
-
-    def _watch(self, deadline: float) -> None:
-        timer = self._timer
-        if timer is not None:
-            # Not `timer.when()`: uvloop has none on a timer that is due at once.
-            if self._timer_at <= deadline:
-                return
-            timer.cancel()
-        self._timer_at = deadline
-        self._timer = self._committer.loop.call_at(deadline, self._expire)
-
-    def _expire(self) -> None:
-        self._timer = None
-        if self._committer.failure is not None or self._committer.closed:
-            return
-        now = self._committer.loop.time()
-        earliest: float | None = None
-        for delivery in list(self.held.values()):
-            self._end_or_extend(delivery, now)
-            if delivery.state == "leased" and (earliest is None or delivery.deadline < earliest):
-                earliest = delivery.deadline
-        if earliest is not None:
-            self._watch(max(earliest, now + len(self.held) * SCAN_SECONDS_PER_LEASE))
-
-    def _end_or_extend(self, delivery: Delivery[T], now: float) -> None:
-        keeper = delivery.keeper
-        if keeper is not None and now < keeper.ends:
-            # Half a term early, so that no moment is left without a lease.
-            if delivery.deadline <= now + keeper.seconds / 2:
-                delivery.deadline = now + keeper.seconds
-        elif delivery.deadline <= now:
-            delivery.state = "expired"
-            self._release(delivery)
-
-    def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

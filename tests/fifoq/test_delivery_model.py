@@ -47,7 +47,7 @@ class Certain:
 @pytest.fixture(autouse=True)
 def _own_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     set_time(monkeypatch, WALL.read)
-    monkeypatch.setattr("fifoq.lease.random", Certain)
+    monkeypatch.setattr("fifoq.held.random", Certain)
     # A life is short and leaves all of itself behind: looking for garbage within is in vain.
     before = gc.get_threshold()
     gc.set_threshold(20_000)
