@@ -11,10 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar, Unpack
 
 from fifoq.attributes import (
-    FIXED_BYTES,
     NONE,
     PRIORITY_DEFAULT,
-    SECONDS_MAX,
     Attributes,
     PutKeywords,
     RecordKeywords,
@@ -30,7 +28,7 @@ from fifoq.once import put_many_once, put_once, put_once_now
 from fifoq.options import LEVELS, MEMORY, SYNC, Durability
 from fifoq.places import WINDOW_MAX, WINDOW_MIN
 from fifoq.receipt import Receipt
-from fifoq.runs import COLUMN_BYTES, new_returned, removal_of
+from fifoq.runs import COLUMN_BYTES, removal_of
 from fifoq.turns import too_large, wake_one
 from fifoq.waiting import Waiting
 from store import CounterExhausted, ItemTooLarge, Key
@@ -121,30 +119,6 @@ class Putting(Waiting[T]):
         if first and level:
             await self._committed(first, 1, level)
         return Key(first, moment)
-
-    def _put_later(self, item: T, options: PutKeywords) -> Key | None:
-        """Put a small record with a delay in an open window; None if there is more to look at."""
-        delay = options.get("delay")
-        if (
-            len(options) > 1
-            or type(item) is not bytes
-            or len(item) > SMALL_BYTES  # type: ignore[arg-type]
-            or (type(delay) is not float and type(delay) is not int)
-            or not 0 < delay <= SECONDS_MAX
-            or not self.codec.aside
-        ):
-            return None
-        counter, moment = self.next, self.put_time
-        self.next = counter + 1
-        payload: bytes = item  # type: ignore[assignment]
-        self._append(payload)
-        attributes = Attributes(b"", time.time_ns() + round(delay * 1_000_000_000))
-        self.tail_attributes[counter] = attributes
-        self.tail_bytes += FIXED_BYTES
-        self._committer.waiting_bytes += FIXED_BYTES
-        self.aside[counter] = True
-        self._wait_in_window(new_returned((counter, moment, payload, attributes)), delay)
-        return Key(counter, moment)
 
     def _put_strong(self, item: bytes) -> Waiter | None:
         """Put a small record that must wait for its commit; None if there is more to look at."""

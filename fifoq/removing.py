@@ -15,7 +15,8 @@ from fifoq.fetching import FETCH_BYTES_MAX, fetched
 from fifoq.jobs import Call, Waiter, consecutive
 from fifoq.options import MEMORY
 from fifoq.runs import Removals, Returned, removal_of
-from fifoq.waiting import DUE_MAX, Waiting
+from fifoq.shelving import DUE_MAX
+from fifoq.waiting import Waiting
 from store import Log, RecordBlock
 from store.blocks import DELIVER_AT, records_weight
 from store.ranges import merged

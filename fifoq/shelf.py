@@ -138,8 +138,11 @@ class Shelf:
 
     def trim(self) -> None:
         """Let go of the oldest copies that are more than there is room for."""
+        kept = self.kept
         while self._kept_bytes > KEPT_BYTES_MAX:
-            counter = next(iter(self.kept))
+            counter, record = kept.popitem(last=False)
             if counter > self.written:
+                kept[counter] = record
+                kept.move_to_end(counter, last=False)
                 return
-            self.unkeep(counter)
+            self._kept_bytes -= len(record[2]) + RECORD_OVERHEAD

@@ -1,261 +1,37 @@
 """Waiting: records that are in a queue but that nobody may have yet, and those that are too old.
 
-A record with a `delay` and one that was nacked wait on the shelf for their time. One whose ordering
-key is out waits until that one is done. Whoever looks for the oldest record passes these by, and
-removes on the way what has expired.
+What waits for its time is on the shelf. A record whose ordering key is out waits until that one is
+done. Whoever looks for the oldest record passes these by, and removes on the way what has expired.
 """
 
 from __future__ import annotations
 
 import time
-from bisect import bisect_left, insort
-from collections.abc import Sequence
-from functools import partial
 from heapq import heapify, heappop, heappush
-from itertools import chain, groupby, repeat
-from operator import attrgetter
+from itertools import chain
 from typing import Final, TypeVar
 
 from fifoq.attributes import Attributes
 from fifoq.burying import is_dead_letters
-from fifoq.fetching import Fetch, Fetched, fetched
+from fifoq.fetching import fetched
 from fifoq.jobs import Waiter
 from fifoq.options import MEMORY
 from fifoq.runs import Removals, Returned, removal_of
-from fifoq.turns import Turns, wake_all
-from store import FifoqError, Key, Log
+from fifoq.shelving import DUE_MAX, Shelving
+from store import Key, Log
 from store.blocks import records_weight
 from store.keys import COUNTER_MAX
 
 T = TypeVar("T")
 
-DUE_MAX: Final = 1024
-"""Records that come off the shelf in one step, or are read at once."""
 BLOCKED_MAX: Final = 65536
 """So many records with keys that are out are passed by; behind them everybody waits."""
-RETRY_SECONDS: Final = 1.0
-"""After this much time what could not be read is tried again."""
-_NS: Final = 1_000_000_000
 
 
-class Waiting(Turns[T]):
-    """The part of a queue that keeps records back."""
+class Waiting(Shelving[T]):
+    """The part of a queue that says which record somebody may have."""
 
     __slots__ = ()
-
-    sets_all_aside = False
-    """Whether no record stands in the line itself."""
-
-    # Onto the shelf.
-
-    def set_aside(
-        self,
-        first: int,
-        payloads: Sequence[bytes],
-        moment: int,
-        attributes: Attributes | None,
-        *,
-        shown: bool,
-    ) -> None:
-        """Records were just put; if they must wait, no taker comes to them in the line.
-
-        `shown` says that they are there before their commit.
-        """
-        if attributes is not None:
-            self._mind(attributes)
-            if attributes.deliver_at and not self.codec.aside:
-                # Whoever opens the queue has to look for them on disk.
-                self.codec.aside = True
-                self.configuration = self.codec.configuration(self.options)
-            if not (attributes.deliver_at or self.sets_all_aside):
-                return
-        if len(payloads) == 1:
-            self.aside[first] = shown
-            self.attributes.pop(first, None)
-            if shown:
-                self.shelve([Returned(first, moment, payloads[0], attributes)])
-            return
-        end = first + len(payloads)
-        self.aside.update(dict.fromkeys(range(first, end), shown))
-        self.forget_attributes(first, end)
-        if shown:
-            counters, times, same = range(first, end), repeat(moment), repeat(attributes)
-            self.shelve(list(map(Returned, counters, times, payloads, same)))
-
-    def _mind(self, attributes: Attributes) -> None:
-        """From now on every record is looked at before somebody gets it, if this one must be."""
-        if (attributes.expires_at or attributes.ordering_key) and not self.picky:
-            self.picky = True
-            self.fast = False
-            self.close_windows()
-
-    def arrive(self, payload: bytes, attributes: Attributes | None) -> tuple[int, int]:
-        counter, moment = super().arrive(payload, attributes)
-        if attributes is not None or self.sets_all_aside:
-            self.set_aside(counter, [payload], moment, attributes, shown=False)
-        return counter, moment
-
-    def attributes_came(self, attributes: dict[int, Attributes]) -> None:
-        super().attributes_came(attributes)
-        self.close_windows()
-        for of in attributes.values():
-            self._mind(of)
-
-    def shelve(self, records: Sequence[Returned]) -> None:
-        if len(records) == 1:
-            (record,) = records
-            assert record.attributes is not None
-            self.wait_on_shelf(records, max(0, record.attributes.deliver_at - time.time_ns()))
-            return
-        # Those of one put have the same attributes, not only equal ones.
-        for attributes, same in groupby(records, _attributes_of):
-            assert attributes is not None
-            self.wait_on_shelf(list(same), max(0, attributes.deliver_at - time.time_ns()))
-
-    def wait_on_shelf(self, records: Sequence[Returned], delay: int) -> None:
-        """Keep records, which count as being in the queue, back for so many nanoseconds."""
-        shelf = self.shelf
-        due = self._due_in(delay)
-        shelf.add(due, records)
-        shelf.trim()
-        if self._shelf_timer is None or due < self._shelf_timer_due:
-            self._watch_shelf()
-
-    def _wait_in_window(self, record: Returned, seconds: float) -> None:
-        """The same for one small record that was put just now, in an open window."""
-        committer = self._committer
-        due = round((committer.loop.time() + seconds) * _NS)
-        if step := committer.clock_step:
-            due += step + -due % step
-        self.shelf.add_one(due, record)
-        if self._shelf_timer is None or due < self._shelf_timer_due:
-            self._watch_shelf()
-
-    def _due_in(self, delay: int) -> int:
-        """When so many nanoseconds will have passed, by the loop's clock.
-
-        One that counts in steps is up to a step behind: no record may be early by that.
-        """
-        due = round(self._committer.loop.time() * _NS) + delay
-        step = self._committer.clock_step
-        return due + step + -due % step if step else due
-
-    def hold_back(self, record: Returned, delay: int) -> None:
-        """The same after a nack; in a strict queue nobody passes it meanwhile."""
-        if self.options.strict:
-            insort(self.stops, record.counter)
-            self.close_windows()
-        self.wait_on_shelf([record], delay)
-
-    def fill_shelf(self, delayed: Sequence[tuple[int, int, int]]) -> None:
-        """What was found on disk at opening: its time, its counter, when it was put.
-
-        A clock that was set back makes nothing wait longer than its put asked for.
-        """
-        now, moment = time.time_ns(), round(self._committer.loop.time() * _NS)
-        step = self._committer.clock_step
-        entries = [
-            (moment + (left + step if left > 0 else 0), counter)
-            for due, counter, put in delayed
-            for left in (min(due - now, due - put),)
-        ]
-        if not self.sets_all_aside:
-            # What is due already is at its place before the first taker comes.
-            self.due = sorted(counter for due, counter in entries if due <= moment)
-            entries = [entry for entry in entries if entry[0] > moment]
-        self.shelf.fill(entries)
-        self.codec.aside = bool(delayed)
-        self._watch_shelf()
-
-    def confirm(self) -> None:
-        super().confirm()
-        if self.shelf.kept:
-            self.shelf.written = self.tail_first - 1
-            self.shelf.trim()
-
-    # Off the shelf.
-
-    def _watch_shelf(self) -> None:
-        due = self.shelf.next_due
-        if due is None:
-            return
-        if self._shelf_timer is not None:
-            if self._shelf_timer_due <= due:
-                return
-            self._shelf_timer.cancel()
-        self._shelf_timer_due = due
-        self._shelf_timer = self._committer.loop.call_at(due / _NS, self._time_has_come)
-
-    def _time_has_come(self) -> None:
-        self._shelf_timer = None
-        if self._committer.failure is not None or self._committer.closed:
-            return
-        # Rounded, and not cut: a timer that rings must never find that it is early.
-        now = round(self._committer.loop.time() * _NS)
-        self.bring_back(self.shelf.take_due(now, DUE_MAX))
-        self._watch_shelf()
-
-    def bring_back(self, counters: Sequence[int]) -> None:
-        """Records wait no more: they are at their places, some to be read when it is their turn."""
-        self._place(counters)
-        if counters:
-            self.records_came()
-
-    def _place(self, counters: Sequence[int]) -> None:
-        """The same for one who looks at the head next: nobody else is told."""
-        missing = []
-        for counter in counters:
-            record = self.shelf.unkeep(counter)
-            if record is None:
-                missing.append(counter)
-            else:
-                self._come_out(record)
-        if missing:
-            self.come_due(missing)
-
-    def come_due(self, counters: Sequence[int]) -> None:
-        """Records that are only on disk wait no more."""
-        # No window may pass them by.
-        self.close_windows()
-        for counter in counters:
-            heappush(self.due, counter)
-
-    def fetch(self, counters: Sequence[int]) -> None:
-        """Have records read that belong to their places now."""
-        self.fetching.update(counters)
-        fetch = Fetch(self.name, counters, partial(self._fetched, counters), self._new_future())
-        self._committer.run_call(fetch)
-
-    def _fetched(self, counters: Sequence[int], fetched: Fetched, error: FifoqError | None) -> None:
-        self.fetching.difference_update(counters)
-        if error is not None:
-            again = round((self._committer.loop.time() + RETRY_SECONDS) * _NS)
-            self.shelf.fill((again, counter) for counter in counters)
-            self._watch_shelf()
-            self.read_ended(error)
-            return
-        for record in fetched.records:
-            if record.attributes is not None:
-                self._mind(record.attributes)
-            self._come_out(record)
-        if fetched.rest:
-            self.come_due(fetched.rest)
-        self.read_ended(None)
-
-    def read_ended(self, error: FifoqError | None) -> None:
-        super().read_ended(error)
-        if self._takers and not (self.lacks or self.fetching or self.has_ready()):
-            # What was read was for nobody: whoever only wanted to look must not wait on.
-            wake_all(self._takers)
-
-    def _come_out(self, record: Returned) -> None:
-        self._unstop(record.counter)
-        self.come_back(record)
-
-    def _unstop(self, counter: int) -> None:
-        at = bisect_left(self.stops, counter)
-        if self.stops[at : at + 1] == [counter]:
-            del self.stops[at]
 
     def waiting_upto(self, upto: int) -> list[int]:
         """Records that wait, for whatever it is, up to a counter; the oldest first."""
@@ -280,11 +56,6 @@ class Waiting(Turns[T]):
         self._unstop(counter)
         self.shelf.unkeep(counter)
         return True
-
-    @property
-    def waiting_count(self) -> int:
-        """Records that wait for their time."""
-        return len(self.shelf)
 
     @property
     def ready_count(self) -> int:
@@ -321,12 +92,6 @@ class Waiting(Turns[T]):
             self._committer.wait(waiter, self.level)
             await waiter.future
         return True
-
-    def store_closed(self) -> None:
-        super().store_closed()
-        if self._shelf_timer is not None:
-            self._shelf_timer.cancel()
-            self._shelf_timer = None
 
     # Looking for the oldest record that somebody may have.
 
@@ -489,9 +254,6 @@ class Waiting(Turns[T]):
         """Nobody waits for the record's key any more."""
         if self.keys_out or self.blocked:
             self.key_in(record.counter, record.attributes)
-
-
-_attributes_of = attrgetter("attributes")
 
 
 def _drop(heap: list[int], counter: int) -> None:

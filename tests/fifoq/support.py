@@ -160,6 +160,8 @@ def set_time(monkeypatch: pytest.MonkeyPatch, read: Callable[[], int]) -> None:
         "queue",
         "reading",
         "removing",
+        "retained",
+        "shelving",
         "stats",
         "taking",
         "waiting",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from actors.testing import settle
-from fifoq import Key, fetching, line, shelf, waiting
+from fifoq import Key, fetching, line, shelf, shelving, waiting
 from fifoq.intake import UVLOOP_STEP_NS
 from tests.fifoq.support import Bench, cancelled, drained, fake_time, started
 
@@ -304,6 +304,7 @@ async def test_what_came_due_while_the_store_was_closed_is_at_its_place(
     """In the order of the puts, and not of their times: however many are due, all of them are."""
     now = fake_time(monkeypatch)
     monkeypatch.setattr(waiting, "DUE_MAX", 2)
+    monkeypatch.setattr(shelving, "DUE_MAX", 2)
     items = [b"%d" % n for n in range(6)]
     async with bench.open() as q:
         for n, item in enumerate(items):
@@ -321,6 +322,7 @@ async def test_what_is_due_is_read_when_it_is_its_turn(
     """However many are due, few of them are in memory; and nobody passes those that are not."""
     monkeypatch.setattr(shelf, "KEPT_BYTES_MAX", 0)
     monkeypatch.setattr(waiting, "DUE_MAX", 3)
+    monkeypatch.setattr(shelving, "DUE_MAX", 3)
     items = [b"%02d" % number for number in range(20)]
     async with bench.open(durability=durability) as q:
         for item in items:
