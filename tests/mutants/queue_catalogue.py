@@ -130,7 +130,7 @@ QUEUE_MUTANTS: Final = (
     ),
     _mutant(
         "a lease that ran out stays out",
-        "lease",
+        "held",
         '            delivery.state = "expired"\n            self._release(delivery)\n',
         '            delivery.state = "expired"\n',
         FAULTS,

@@ -28,7 +28,7 @@ WAITING_MUTANTS: Final = (
     ),
     _mutant(
         "nobody looks for delayed records at opening",
-        "waiting",
+        "shelving",
         "                self.codec.aside = True\n",
         "                pass\n",
         DELAY,
@@ -42,9 +42,9 @@ WAITING_MUTANTS: Final = (
     ),
     _mutant(
         "a clock that was set back makes records wait",
-        "waiting",
-        "max(0, min(due - now, due - put))",
-        "max(0, due - now)",
+        "shelving",
+        "            for left in (min(due - now, due - put),)\n",
+        "            for left in (due - now,)\n",
         DELAY,
     ),
     _mutant(
@@ -73,8 +73,8 @@ WAITING_MUTANTS: Final = (
     _mutant(
         "a copy that is not written is let go",
         "shelf",
-        "            if counter > self.written:\n                return\n",
-        "",
+        "            if counter > self.written:\n",
+        "            if False:\n",
         LANES,
         DELAY,
         "tests/fifoq/test_shelf.py",
@@ -82,9 +82,52 @@ WAITING_MUTANTS: Final = (
     _mutant(
         "what expired is handed out",
         "waiting",
-        "attributes.expires_at <= time.time_ns()",
-        "attributes.expires_at <= 0",
+        "attributes.expires_at <= (now := time.time_ns())",
+        "attributes.expires_at <= (now := 0)",
         EXPIRY,
+    ),
+    _mutant(
+        "a row of expired records ends with one that is not",
+        "waiting",
+        "            if of is None or not 0 < of.expires_at <= now or of.ordering_key:\n",
+        "            if of is None:\n",
+        EXPIRY,
+        KEYS,
+    ),
+    _mutant(
+        "a row of expired records stays on disk",
+        "waiting",
+        "        self.expired.append(removal)\n",
+        "",
+        EXPIRY,
+    ),
+    _mutant(
+        "a clock that counts in steps makes a record early",
+        "shelving",
+        "            due += step + -due % step\n",
+        "            pass\n",
+        DELAY,
+    ),
+    _mutant(
+        "a delayed put of a window is taken at once",
+        "shelving",
+        "        self.aside[counter] = True\n        due",
+        "        due",
+        DELAY,
+    ),
+    _mutant(
+        "a delayed put of a window is on disk without its time",
+        "shelving",
+        "        self.tail_attributes[counter] = attributes\n",
+        "",
+        DELAY,
+    ),
+    _mutant(
+        "a clock that was set back begins the window of an id anew",
+        "putting",
+        "            wall = max(time.time_ns(), self.put_time)\n",
+        "            wall = time.time_ns()\n",
+        "tests/fifoq/test_dedup.py",
     ),
     _mutant(
         "what expired stays on disk",
@@ -109,7 +152,7 @@ WAITING_MUTANTS: Final = (
     ),
     _mutant(
         "a key is free while its record waits",
-        "waiting",
+        "shelving",
         "        self.wait_on_shelf([record], delay)\n\n    def fill_shelf",
         "        self.key_in(record.counter, record.attributes)\n"
         "        self.wait_on_shelf([record], delay)\n\n    def fill_shelf",
@@ -167,7 +210,7 @@ WAITING_MUTANTS: Final = (
     ),
     _mutant(
         "what there was no room for is forgotten",
-        "waiting",
+        "shelving",
         "            self.come_due(fetched.rest)\n",
         "            pass\n",
         DELAY,
