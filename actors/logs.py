@@ -44,6 +44,13 @@ def ended(actor: str, undelivered: int) -> None:
         logger.warning(text, actor, undelivered, extra=fields)
 
 
+def unheard(actor: str, ended: str, error: Exception) -> None:
+    """A watcher could not be told that another has ended."""
+    fields = {"event": "unheard", "actor": actor, "ended": ended, "error": _name(error)}
+    text = "actor %r could not be told that %r has ended: %s"
+    logger.error(text, actor, ended, _name(error), extra=fields)
+
+
 def signalled(seconds: float) -> None:
     """A signal asks the system to stop."""
     fields = {"event": "signalled", "actor": None, "seconds": seconds}

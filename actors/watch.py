@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from actors import logs
 from actors.errors import ActorStopped
 
 if TYPE_CHECKING:
@@ -37,9 +37,14 @@ class Watches:
         """Tell the watcher when `cell` has ended; at once if it has."""
 
         def tell(message: Terminated) -> None:
-            # Whoever takes no more messages need not hear of it.
-            with suppress(ActorStopped):
+            try:
                 watcher.ref.tell_exempt(message)
+            except ActorStopped:
+                """Whoever takes no more messages need not hear of it."""
+            except Exception as error:
+                # The disk of a mailbox may have failed: that must not end who has nothing to do
+                # with it, nor keep others from hearing.
+                logs.unheard(watcher.name, message.name, error)
 
         self.add(watcher, cell, tell)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SAMPLE = """
 from msgspec import Struct
-from fifoq import Actor, ActorSystem, Context, Ref
+from fifoq import Actor, ActorSystem, Context, Queue, Ref
 
 class Deposit(Struct, tag=True):
     amount: int
@@ -23,12 +23,17 @@ class State(Struct):
 
 class Account(Actor[Deposit | Balance]):
     state: State
+    log: Queue[str]
     async def receive(self, message: Deposit | Balance, ctx: Context[Deposit | Balance]) -> None:
         match message:
             case Deposit(amount):
                 self.state.balance += amount
                 ctx.schedule(Balance(), delay=1)
+                ctx.schedule(Balance(), dely=1)  # wrong
                 ctx.tell("bob", message)
+                ctx.put(self.log, "a deposit", delay=1)
+                ctx.put(self.log, amount)  # wrong
+                ctx.put(self.log, "a deposit", dely=1)  # wrong
             case Balance():
                 ctx.reply(self.state.balance)
 

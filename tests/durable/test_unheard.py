@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fifoq import Actor, Context, Ref
+from actors import Terminated
+from actors.testing import settle
+from fifoq import Actor, Context, DurabilityError, Ref, StoreFailed
 from fifoq.durable.steps import Step
 from tests.durable.support import Deposit, Town, account, balance
 
@@ -40,6 +42,33 @@ async def test_a_refusal_of_another_system_does_not_harm_the_step(
     events = {getattr(record, "event", None) for record in caplog.records}
     assert closed or "step_unheard" in events
     assert "neither" not in caplog.text
+
+
+class Watching(Actor[str | Terminated]):
+    """Watches whoever it is told to."""
+
+    async def receive(self, message: str | Terminated, ctx: Context[str | Terminated]) -> None:
+        if isinstance(message, str):
+            ref = ctx.find(message)
+            assert ref is not None
+            ctx.watch(ref)
+
+
+async def test_a_watcher_whose_mailbox_failed_does_not_hide_why_the_system_ends(
+    town: Town, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the watcher's mailbox raised went through the actor that ended to the whole system."""
+    system = await town.system().start()
+    watching = await system.spawn(Watching, name="watching", durable=True)
+    await system.spawn(Watching, name="watched")
+    await watching.tell("watched")
+    await settle()
+    town.files.fail_next_datasync("ghost")
+    with pytest.raises(DurabilityError):
+        await watching.tell("watched")
+    with pytest.raises(StoreFailed):
+        await system.wait_until_stopped()
+    assert "unheard" in {getattr(record, "event", None) for record in caplog.records}
 
 
 async def test_all_others_are_told_of_a_commit(town: Town) -> None:
