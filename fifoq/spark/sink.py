@@ -8,7 +8,6 @@ retried batch and a restarted query add nothing twice, and an aborted job adds n
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import time
@@ -30,6 +29,14 @@ from pyspark.sql.types import StructType
 
 import fifoq.sync
 from fifoq.spark.access import REMOTE_SCHEME
+from fifoq.spark.handover import (
+    POLL_SECONDS,
+    Patience,
+    SinkRefused,
+    check_earlier,
+    patience,
+    wait_until_taken_in,
+)
 from fifoq.spark.local import LocalAccess, local_path
 from fifoq.spark.options import OptionError, Options, target_of
 from fifoq.spark.rows import check_columns
@@ -39,7 +46,6 @@ from fifoq.spark.staged import (
     discard_prefix,
     make_directory,
     publish,
-    refusal,
     staged_path,
 )
 from fifoq.staged import (
@@ -56,17 +62,6 @@ from fifoq.staged import (
 )
 from store import AlreadyOpen, FifoqError, InvalidName
 
-logger = logging.getLogger("fifoq")
-
-INGEST_SECONDS: Final = 60.0
-STREAM_INGEST_SECONDS: Final = 10.0
-"""How long a commit waits for the owner, unless `ingestTimeout` says otherwise: that of a job, and
-that of a micro-batch. The latter is also how long `query.stop()` may take, since Spark waits for a
-commit and tells it nothing."""
-POLL_SECONDS: Final = 0.01
-OPEN_AGAIN_SECONDS: Final = 0.5
-"""How often a commit looks whether the owner has gone."""
-
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 UNKNOWN_QUERY: Final = "unknown"
@@ -75,10 +70,6 @@ STREAM_OPTIONS: Final = ("path", "queue", "writer", "ingestTimeout")
 JOB_OPTIONS: Final = (*STREAM_OPTIONS, "batch")
 SPARKS_OWN: Final = ("checkpointLocation", "queryName")
 """What Spark hands a sink beside its own options."""
-
-
-class SinkRefused(FifoqError):
-    """The batch was set aside; the message says why. As a rule none of it is in the queue."""
 
 
 class Sink(msgspec.Struct, frozen=True):
@@ -93,7 +84,7 @@ class Sink(msgspec.Struct, frozen=True):
     run: str
     """Tells the parts of one job from those of another."""
     once: bool
-    ingest_seconds: float
+    wait: Patience
 
     @property
     def directory(self) -> Path:
@@ -224,7 +215,7 @@ def _sink(
     path = os.path.abspath(local_path(target.path))
     found = Options(options)
     batch = found.number("batch", 0) or 0
-    seconds = found.duration("ingestTimeout")
+    wait = patience(found.duration("ingestTimeout"), stream=not run)
     store = _store_at(path)
     directory = staged_path(path)
     make_directory(directory)
@@ -237,7 +228,7 @@ def _sink(
         batch,
         run,
         once,
-        (INGEST_SECONDS if run else STREAM_INGEST_SECONDS) if seconds is None else seconds,
+        wait,
     )
 
 
@@ -309,8 +300,8 @@ def write_part(sink: Sink, batches: Iterable[pa.RecordBatch], batch: int, run: s
 def commit(sink: Sink, written: Sequence[Written], batch: int) -> None:
     """Make a batch exist, and wait until it is in the queue, or for the time given.
 
-    SinkRefused: it was set aside. Whatever else happens once the manifest is there, the
-    batch will be in the queue, so waiting too long is no failure.
+    SinkRefused: it, or an earlier one of the query, was set aside. Whatever else happens once the
+    manifest is there, the batch will be in the queue, so waiting too long is no failure.
     """
     parts = [
         Part(message.name, message.size, message.blocks, message.records)
@@ -321,6 +312,8 @@ def commit(sink: Sink, written: Sequence[Written], batch: int) -> None:
     if parts:
         # A job's run is its own, and the next job of that writer has another.
         query = "" if sink.run or runs == {UNKNOWN_QUERY} else min(runs)
+        if query:
+            check_earlier(sink.path, sink.queue, sink.writer, batch, query)
         ours = Manifest(
             FORMAT_VERSION,
             sink.store,
@@ -336,7 +329,7 @@ def commit(sink: Sink, written: Sequence[Written], batch: int) -> None:
     for run in runs:
         _discard_run(sink, batch, run)
     if parts:
-        wait_until_taken_in(sink, manifest_name(sink.queue, sink.writer, batch))
+        wait_until_taken_in(sink.path, sink.queue, sink.writer, batch, sink.wait)
 
 
 def _published(sink: Sink, batch: int) -> Manifest | None:
@@ -369,48 +362,6 @@ def _check_same_query(sink: Sink, ours: Manifest) -> None:
         f"batch {ours.batch} waits to be taken in. Nothing of this one's was written. Give each "
         f"query a writer name of its own."
     )
-
-
-def wait_until_taken_in(sink: Sink, name: str) -> None:
-    """Until the owner has taken the manifest in; if there is no owner, be it meanwhile."""
-    deadline = time.monotonic() + sink.ingest_seconds
-    path = sink.directory / name
-    while path.exists():
-        if not _take_in(sink, path, deadline):
-            logger.warning(
-                "%s: not taken in after %.0f seconds. It is durable, and will be in the queue when "
-                "the store's owner has time, or when the store is opened next.",
-                path,
-                sink.ingest_seconds,
-            )
-            return
-    reason = refusal(sink.directory, name)
-    if reason is not None:
-        raise SinkRefused(
-            f"{path}: the owner of the store refused it: {reason}. Nothing more of it gets into "
-            f"the queue. The manifest is kept beside it as .refused, and its parts as they were."
-        )
-
-
-def _take_in(sink: Sink, path: Path, deadline: float) -> bool:
-    """Wait for the owner for a while, or be the owner; False when the time is over."""
-    try:
-        # Only the store's real owner knows the cap for its consumers.
-        owned = fifoq.sync.open_store(sink.path, cursor_cap_bytes=sys.maxsize)
-    except AlreadyOpen:
-        return _wait_for(path, min(deadline, time.monotonic() + OPEN_AGAIN_SECONDS)) or (
-            time.monotonic() < deadline
-        )
-    with owned:
-        return _wait_for(path, deadline)
-
-
-def _wait_for(path: Path, deadline: float) -> bool:
-    while path.exists():
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(POLL_SECONDS)
-    return True
 
 
 def _written(messages: Messages) -> list[Written]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
@@ -28,11 +29,11 @@ from fifoq import QueueClosed
 from fifoq.consumers import Position, read_position, write_position
 from fifoq.spark import DrainError, StagingBuffer
 from fifoq.spark.consumer import Consumer, ConsumerInUse
+from fifoq.spark.handover import Patience, SinkRefused
 from fifoq.spark.options import Target
 from fifoq.spark.sink import (
     JobWriter,
     Sink,
-    SinkRefused,
     StreamWriter,
     batch_is_known,
     commit,
@@ -211,7 +212,7 @@ def staged_sink(path: Path, *, run: str = "", batch: int = 0) -> Sink:
         pass
     store = reader(path).initialOffset()["store"]
     make_directory(staged_path(str(path)))
-    return Sink(str(path), "main", store, "w", batch, run, False, 0.2)
+    return Sink(str(path), "main", store, "w", batch, run, False, Patience(0.2, 0.2))
 
 
 def batches(*payloads: bytes) -> list[pa.RecordBatch]:
@@ -268,10 +269,50 @@ def test_a_micro_batch_waits_less_for_the_owner_than_a_job(tmp_path: Path) -> No
     """Spark cannot interrupt a commit: while one waits, `query.stop()` does too."""
     schema = StructType([StructField("data", BinaryType())])
     options = {"path": str(tmp_path / "store"), "writer": "w"}
-    assert make_stream_writer(options, schema, False)._sink.ingest_seconds == 10
-    assert make_writer({**options, "batch": "1"}, schema, False)._sink.ingest_seconds == 60
+    assert make_stream_writer(options, schema, False)._sink.wait == Patience(1, 10)
+    assert make_writer({**options, "batch": "1"}, schema, False)._sink.wait == Patience(60, 60)
     given = {**options, "ingestTimeout": "500ms"}
-    assert make_stream_writer(given, schema, False)._sink.ingest_seconds == 0.5
+    assert make_stream_writer(given, schema, False)._sink.wait == Patience(0.5, 0.5)
+
+
+def test_a_micro_batch_waits_longer_behind_another_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first does not wait for a loop that may wait for it; the next ones do not pile up."""
+    path = tmp_path / "store"
+    sink = msgspec.structs.replace(staged_sink(path), wait=Patience(0.0, 0.2))
+    lock = LocalOwner(path)
+    for number in range(3):
+        commit(sink, [write_part(sink, batches(b"%d" % number), number, "q")], number)
+    lock.close()
+    waited = [entry.args[1] for entry in caplog.records if isinstance(entry.args, tuple)]
+    assert waited == [0.0, 0.2, 0.2]
+    # Nobody owns it now: who commits does, and takes in all that waits.
+    commit(sink, [write_part(sink, batches(b"3"), 3, "q")], 3)
+    with fifoq.sync.open(path) as queue:
+        assert [queue.take(timeout=10) for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_batch_that_is_refused_when_nobody_waits_any_more_fails_the_next_one(
+    tmp_path: Path,
+) -> None:
+    """Otherwise the query goes on behind a hole, and only the owner's log knows of it."""
+    path = tmp_path / "store"
+    sink = msgspec.structs.replace(staged_sink(path), wait=Patience(0.0, 10.0))
+    lock = LocalOwner(path)
+    written = write_part(sink, batches(b"0"), 0, "q")
+    commit(sink, [written], 0)
+    (sink.directory / written.name).write_bytes(b"not what was written")
+    lock.close()
+    with fifoq.sync.open(path):
+        until(lambda: any(name.endswith(".refused") for name in os.listdir(sink.directory)))
+    mine, other = (write_part(sink, batches(b"1"), 1, query) for query in ("q", "another"))
+    with pytest.raises(SinkRefused, match="batch 0 of writer 'w' was refused after its commit"):
+        commit(sink, [mine], 1)
+    # It is nothing to another query, which may not use the name anyway once this one has.
+    commit(sink, [other], 1)
+    with fifoq.sync.open(path) as queue:
+        assert queue.take(timeout=10) == b"1"
 
 
 def test_a_second_query_with_the_same_writer_is_told_at_once(tmp_path: Path) -> None:
