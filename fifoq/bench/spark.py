@@ -27,7 +27,7 @@ BACKLOG = 1_000_000
 PUT_RECORDS = 1000
 PLANNED_TRIGGERS = 21
 TRIGGER_RECORDS = 1_000_000
-WARM_UPS = 2
+WARM_UPS = 4
 """Rounds that are not counted: Java compiles what it runs often."""
 ROUNDS_MAX = 3
 GROWTH = 10
@@ -88,15 +88,16 @@ def fill(path: Path, count: int) -> None:
 
 def scan(spark: SparkSession, setting: Setting) -> list[Row]:
     """All records to a sink that drops them, their number, and their length."""
-    from fifoq.bench.spark_rows import RowsSource
+    from fifoq.bench.spark_rows import ReadySource, RowsSource
 
     spark.dataSource.register(RowsSource)
+    spark.dataSource.register(ReadySource)
     count = setting.count(RECORDS)
     with setting.fresh("store") as path, setting.fresh("parquet") as parquet:
         fill(path, count)
 
-        def ours(columns: str = "") -> DataFrame:
-            reader = spark.read.format("fifoq")
+        def ours(columns: str = "", source: str = "fifoq") -> DataFrame:
+            reader = spark.read.format(source)
             return (reader.schema(columns) if columns else reader).load(str(path))
 
         ours().write.option("compression", "none").parquet(str(parquet))
@@ -106,7 +107,8 @@ def scan(spark: SparkSession, setting: Setting) -> list[Row]:
             "ours, count": lambda: ours("counter LONG").count(),
             "ours, length": lambda: _length(ours("data BINARY")),
             "parquet, length": lambda: _length(spark.read.parquet(str(parquet))),
-            "rows": lambda: _drop(spark.read.format(RowsSource.name()).load(str(path))),
+            "ready batches": lambda: _length(ours("data BINARY", ReadySource.name())),
+            "rows": lambda: _drop(ours(source=RowsSource.name())),
         }
         found = _in_turns(setting, sides)
     return [
@@ -115,6 +117,7 @@ def scan(spark: SparkSession, setting: Setting) -> list[Row]:
         _ratio(
             "  sum(length(data)), of Parquet", found, "ours, length", "parquet, length", count, 0.6
         ),
+        _ratio("    of what Spark allows", found, "ours, length", "ready batches", count, 0.75),
         _ratio("  of the same source yielding rows", found, "ours", "rows", count, 5.0),
     ]
 
@@ -127,9 +130,10 @@ def stream(spark: SparkSession, setting: Setting) -> list[Row]:
         fill(path, count)
         found = _in_turns(setting, {"scan": partial(_scan, spark, path)})
         rates = []
-        for turn in range(min(setting.rounds, ROUNDS_MAX)):
+        for turn in range(_warm_ups(setting) + min(setting.rounds, ROUNDS_MAX)):
             with setting.fresh(f"checkpoint{turn}") as checkpoint:
                 rates.append(_streamed(spark, path, checkpoint, limit))
+        rates = rates[_warm_ups(setting) :]
     of_scan = count / statistics.median(found["scan"])
     of_stream = statistics.median(rates)
     return [
@@ -253,7 +257,7 @@ def _length(frame: DataFrame) -> object:
 def _in_turns(setting: Setting, sides: dict[str, Callable[[], object]]) -> dict[str, list[float]]:
     """Seconds of each side, round by round, once Java has seen all of them."""
     found: dict[str, list[float]] = {name: [] for name in sides}
-    warm_ups = 0 if setting.quick else WARM_UPS
+    warm_ups = _warm_ups(setting)
     for turn in range(warm_ups + min(setting.rounds, ROUNDS_MAX)):
         for name, side in sides.items():
             start = time.perf_counter()
@@ -261,6 +265,10 @@ def _in_turns(setting: Setting, sides: dict[str, Callable[[], object]]) -> dict[
             if turn >= warm_ups:
                 found[name].append(time.perf_counter() - start)
     return found
+
+
+def _warm_ups(setting: Setting) -> int:
+    return 0 if setting.quick else WARM_UPS
 
 
 def _ratio(

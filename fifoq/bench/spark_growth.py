@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from fifoq.bench.spark import fill
@@ -83,10 +84,13 @@ def peaks(process: int) -> tuple[float, float]:
 
 def _below(process: int) -> Iterator[int]:
     """Children of a process, their children, and so on."""
-    for task in Path(f"/proc/{process}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            yield int(child)
-            yield from _below(int(child))
+    # Threads come and go meanwhile.
+    with suppress(FileNotFoundError):
+        for task in list(Path(f"/proc/{process}/task").iterdir()):
+            with suppress(FileNotFoundError):
+                for child in (task / "children").read_text().split():
+                    yield int(child)
+                    yield from _below(int(child))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""What the rows of Spark are measured against: the same source, giving Spark row after row.
+"""What the rows of Spark are measured against beside Parquet: two sources with the same plan.
+
+One gives Spark row after row. The other reads one batch and gives it again and again: what it takes
+is what Spark itself takes for batches from Python, and no source of this kind can be faster.
 
 `python -m fifoq.bench.spark_rows PATH` reads a whole store as a task of the real source does, and
 prints the peak of resident memory in megabytes.
@@ -11,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -51,6 +55,36 @@ class RowsSource(FifoqSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return RowsReader(super().reader(schema), self.options["path"])
+
+
+class ReadyReader(DataSourceReader):
+    """Plans as the real one does; gives the first batch of a partition until it has enough."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+
+    def partitions(self) -> list[InputPartition]:
+        found: list[InputPartition] = self._real.partitions()
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, PiecesPartition)
+        left = sum(piece.last - piece.first + 1 for piece in partition.pieces)
+        batch = next(self._real.read(partition))
+        while left > 0:
+            yield batch.slice(0, left)
+            left -= batch.num_rows
+
+
+class ReadySource(FifoqSource):
+    """The same number of records, of which only the first are read."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "fifoq-ready"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return ReadyReader(super().reader(schema))
 
 
 def main(path: str) -> None:

@@ -15,7 +15,7 @@ from fifoq.spark.columns import Columns
 from fifoq.spark.filters import Bounds, narrowed
 from fifoq.spark.options import OptionError, ScanOptions
 from fifoq.spark.plan import PiecesPartition, partition_of, plan
-from fifoq.spark.worker import spare_collections
+from fifoq.spark.worker import keep_memory, spare_collections
 from store import RangeGone
 
 
@@ -102,6 +102,7 @@ class ScanReader(DataSourceReader):
             return
         target = self._options.target
         columns, schema = self._batches
+        keep_memory()
         with opened(target.path, target.remote, partition.store_id) as access:
             blocks = chain.from_iterable(
                 access.read(target.queue, piece) for piece in partition.pieces

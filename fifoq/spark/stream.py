@@ -40,7 +40,7 @@ from fifoq.spark.plan import (
     plan,
     records_between,
 )
-from fifoq.spark.worker import spare_collections
+from fifoq.spark.worker import keep_memory, spare_collections
 from store import RangeGone, RecordBlock
 
 logger = logging.getLogger("fifoq.spark")
@@ -204,6 +204,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, PiecesPartition)
         target = self._options.target
         columns, schema = self._batches
+        keep_memory()
         with opened(target.path, target.remote, partition.store_id) as access:
             blocks = chain.from_iterable(self._blocks(access, piece) for piece in partition.pieces)
             yield from columns.batches(schema, partition.attempts).of(blocks)

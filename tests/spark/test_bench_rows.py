@@ -15,6 +15,7 @@ from fifoq.bench import spark as module
 from fifoq.bench.measure import Absent, Group, Row, Setting
 from fifoq.bench.rows import GROUPS
 from fifoq.bench.spark_growth import peaks
+from fifoq.bench.spark_rows import ReadySource
 from fifoq.spark.session import JavaMissing
 from tests.spark.support import fill, numbered, read
 
@@ -23,6 +24,7 @@ ROWS = {
         "Spark scan to noop, of Parquet",
         "  count, of a Parquet scan",
         "  sum(length(data)), of Parquet",
+        "    of what Spark allows",
         "  of the same source yielding rows",
     ],
     "spark-stream": ["Spark stream, of a batch scan"],
@@ -48,6 +50,18 @@ def test_every_row_of_spark_runs_small_and_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
     # The session that ran before still runs.
     assert spark.range(3).count() == 3
+
+
+def test_ready_batches_are_as_many_records_as_there_are(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    fill(tmp_path / "store", numbered(40_000), batch=1000, segment_bytes=64 << 20)
+    spark.dataSource.register(ReadySource)
+    frame = (
+        spark.read.format(ReadySource.name()).schema("counter LONG").load(str(tmp_path / "store"))
+    )
+    counted = frame.selectExpr("count(*)", "count(DISTINCT counter)").collect()[0]
+    assert counted[0] == 40_000 > counted[1]
 
 
 def test_peaks_are_those_of_the_driver_and_of_a_worker(spark: SparkSession, tmp_path: Path) -> None:
