@@ -15,15 +15,14 @@ from random import Random
 from zlib import crc32
 
 from fifoq.testing.capacity import Capacity
-from fifoq.testing.disk import ROOT_INO, Disk, Node, SyncFailure
+from fifoq.testing.disk import Disk, Node, SyncFailure
 from fifoq.testing.image import Image, Kind
 from fifoq.testing.pending import SECTOR_BYTES
+from fifoq.testing.walking import child, look_up, os_error, refuse_bad_text
 from store.files import Handle
 
 FILE_BYTES_MAX = 1 << 30
-NAME_BYTES_MAX = 255
 OFFSET_MAX = (1 << 63) - 1
-SYMLINKS_FOLLOWED_MAX = 40
 
 OpHook = Callable[[int, str, tuple[object, ...]], None]
 
@@ -149,31 +148,31 @@ class SimFiles:
 
     def make_dir(self, path: str) -> None:
         self._enter("make_dir", path)
-        parent, name, found = self._look_up(path, follow=False)
+        parent, name, found = look_up(self.disk, path, follow=False)
         if found is not None:
-            raise _error(errno.EEXIST, path)
+            raise os_error(errno.EEXIST, path)
         self.disk.link(parent, name, Kind.DIRECTORY)
 
     def open_dir(self, path: str) -> Handle:
         self._enter("open_dir", path)
-        _, _, found = self._look_up(path, follow=True)
+        _, _, found = look_up(self.disk, path, follow=True)
         if found is None:
-            raise _error(errno.ENOENT, path)
+            raise os_error(errno.ENOENT, path)
         if found.kind is not Kind.DIRECTORY:
-            raise _error(errno.ENOTDIR, path)
+            raise os_error(errno.ENOTDIR, path)
         return self._open(found, writable=False)
 
     def lock_dir(self, directory: Handle) -> None:
         self._enter("lock_dir", directory)
         ino = self._node(directory).ino
         if self._locks.setdefault(ino, directory) != directory:
-            raise _error(errno.EAGAIN)
+            raise os_error(errno.EAGAIN)
 
     def list_dir(self, directory: Handle) -> list[str]:
         self._enter("list_dir", directory)
         node = self._node(directory)
         if node.kind is not Kind.DIRECTORY:
-            raise _error(errno.ENOTDIR)
+            raise os_error(errno.ENOTDIR)
         return sorted(node.entries, key=lambda name: crc32(os.fsencode(name)))
 
     def sync_dir(self, directory: Handle) -> None:
@@ -184,18 +183,18 @@ class SimFiles:
         self._enter("create", directory, name)
         parent, found = self._entry(directory, name)
         if found is not None:
-            raise _error(errno.EEXIST, name)
+            raise os_error(errno.EEXIST, name)
         return self._open(self.disk.link(parent, name, Kind.FILE), writable=True)
 
     def open(self, directory: Handle, name: str, *, write: bool) -> Handle:
         self._enter("open", directory, name, write)
         _, found = self._entry(directory, name)
         if found is None:
-            raise _error(errno.ENOENT, name)
+            raise os_error(errno.ENOENT, name)
         if found.kind is Kind.SYMLINK:
-            raise _error(errno.ELOOP, name)
+            raise os_error(errno.ELOOP, name)
         if found.kind is Kind.DIRECTORY and write:
-            raise _error(errno.EISDIR, name)
+            raise os_error(errno.EISDIR, name)
         if found.kind is not Kind.FILE:
             raise OSError(errno.EINVAL, "not a regular file", name)
         return self._open(found, writable=write)
@@ -204,9 +203,9 @@ class SimFiles:
         self._enter("unlink", directory, name)
         parent, found = self._entry(directory, name)
         if found is None:
-            raise _error(errno.ENOENT, name)
+            raise os_error(errno.ENOENT, name)
         if found.kind is Kind.DIRECTORY:
-            raise _error(errno.EISDIR, name)
+            raise os_error(errno.EISDIR, name)
         self._free_space(self.disk.unlink(parent, name))
 
     def size(self, handle: Handle) -> int:
@@ -216,12 +215,12 @@ class SimFiles:
     def pread(self, handle: Handle, count: int, offset: int) -> bytes:
         self._enter("pread", handle, count, offset)
         if count < 0 or offset < 0:
-            raise _error(errno.EINVAL)
+            raise os_error(errno.EINVAL)
         node = self._node(handle)
         if count > OFFSET_MAX - offset:
-            raise _error(errno.EINVAL)
+            raise os_error(errno.EINVAL)
         if node.kind is Kind.DIRECTORY:
-            raise _error(errno.EISDIR)
+            raise os_error(errno.EISDIR)
         data = bytes(node.live[offset : offset + count])
         return self._readable(node, data, offset) if self._bad_sectors else data
 
@@ -229,31 +228,31 @@ class SimFiles:
         content = bytes(data)
         self._enter("pwrite", handle, content, offset)
         if offset < 0:
-            raise _error(errno.EINVAL)
+            raise os_error(errno.EINVAL)
         node = self._node(handle, write=True)
         if not content:
             return 0
         if len(content) > OFFSET_MAX - offset:
-            raise _error(errno.EINVAL)
+            raise os_error(errno.EINVAL)
         if offset + len(content) > FILE_BYTES_MAX:
-            raise _error(errno.EFBIG)
+            raise os_error(errno.EFBIG)
         if self._capacity is not None:
             content = content[: self._capacity.take(node.ino, offset, len(content))]
             if not content:
-                raise _error(errno.ENOSPC)
+                raise os_error(errno.ENOSPC)
         self.disk.write(node, offset, content)
         return len(content)
 
     def truncate(self, handle: Handle, size: int) -> None:
         self._enter("truncate", handle, size)
         if size < 0:
-            raise _error(errno.EINVAL)
+            raise os_error(errno.EINVAL)
         self._node(handle)
         node, writable = self._handles[handle]
         if not writable:
-            raise _error(errno.EINVAL)
+            raise os_error(errno.EINVAL)
         if size > FILE_BYTES_MAX:
-            raise _error(errno.EFBIG)
+            raise os_error(errno.EFBIG)
         if self._capacity is not None:
             self._capacity.cut(node.ino, size)
         self.disk.truncate(node, size)
@@ -265,7 +264,7 @@ class SimFiles:
         if plan is not None:
             failure, error, random = plan
             self.disk.fail_datasync(node, failure, random)
-            raise _error(error)
+            raise os_error(error)
         self.disk.datasync(node)
 
     def forget_cache(self, handle: Handle) -> None:
@@ -303,71 +302,29 @@ class SimFiles:
     def _node(self, handle: Handle, *, write: bool = False) -> Node:
         held = self._handles.get(handle)
         if held is None or (write and not held[1]):
-            raise _error(errno.EBADF)
+            raise os_error(errno.EBADF)
         return held[0]
 
     def _entry(self, directory: Handle, name: str) -> tuple[Node, Node | None]:
         assert "/" not in name, f"the protocol takes plain names, not {name!r}"
-        _refuse_bad_text(name)
+        refuse_bad_text(name)
         parent = self._node(directory)
         if parent.kind is not Kind.DIRECTORY:
-            raise _error(errno.ENOTDIR, name)
+            raise os_error(errno.ENOTDIR, name)
         if name in (".", ".."):
             return parent, parent
-        return parent, self._child(parent, name)
-
-    def _child(self, parent: Node, name: str) -> Node | None:
-        ino = parent.entries.get(name)
-        if ino is not None:
-            return self.disk.nodes[ino]
-        if len(os.fsencode(name)) > NAME_BYTES_MAX:
-            raise _error(errno.ENAMETOOLONG, name)
-        return None
-
-    def _look_up(self, path: str, *, follow: bool) -> tuple[Node, str, Node | None]:
-        """The directory a path ends in, the last name, and what is there; as the kernel walks."""
-        _refuse_bad_text(path)
-        root = self.disk.nodes[ROOT_INO]
-        trail = [root]
-        parent, name = root, ""
-        found: Node | None = root
-        todo = _parts(path)
-        symlink_count = 0
-        while todo:
-            part = todo.pop()
-            if found is None:
-                raise _error(errno.ENOENT, path)
-            if found.kind is not Kind.DIRECTORY:
-                raise _error(errno.ENOTDIR, path)
-            if part == "..":
-                trail = trail[:-1] or [root]
-                found = trail[-1]
-                continue
-            parent, name = found, part
-            found = self._child(parent, name)
-            if found is not None and found.kind is Kind.SYMLINK and (todo or follow):
-                symlink_count += 1
-                if symlink_count > SYMLINKS_FOLLOWED_MAX:
-                    raise _error(errno.ELOOP, path)
-                target = os.fsdecode(bytes(found.live))
-                if target.startswith("/"):
-                    trail = [root]
-                todo += _parts(target)
-                found = trail[-1]
-            elif found is not None and found.kind is Kind.DIRECTORY:
-                trail.append(found)
-        return parent, name, found
+        return parent, child(self.disk, parent, name)
 
     def _existing(self, path: str) -> Node:
-        _, _, found = self._look_up(path, follow=True)
+        _, _, found = look_up(self.disk, path, follow=True)
         if found is None:
-            raise _error(errno.ENOENT, path)
+            raise os_error(errno.ENOENT, path)
         return found
 
     def _add_durable(self, path: str, kind: Kind, content: bytes) -> None:
-        parent, name, found = self._look_up(path, follow=False)
+        parent, name, found = look_up(self.disk, path, follow=False)
         if found is not None:
-            raise _error(errno.EEXIST, path)
+            raise os_error(errno.EEXIST, path)
         parent.durable_entries[name] = self.disk.link(parent, name, kind, content).ino
         self.disk.pending.pop()
 
@@ -376,28 +333,10 @@ class SimFiles:
             if (node.ino, sector) in self._bad_sectors:
                 good = sector * SECTOR_BYTES - offset
                 if good <= 0:
-                    raise _error(errno.EIO)
+                    raise os_error(errno.EIO)
                 return data[:good]
         return data
 
     def _free_space(self, node: Node) -> None:
         if self._capacity is not None and not node.linked and not node.open_count:
             self._capacity.free(node.ino)
-
-
-def _error(number: int, name: str | None = None) -> OSError:
-    if name is None:
-        return OSError(number, os.strerror(number))
-    return OSError(number, os.strerror(number), name)
-
-
-def _refuse_bad_text(text: str) -> None:
-    if "\0" in text:
-        raise ValueError("embedded null byte")
-    if not text:
-        raise _error(errno.ENOENT, text)
-
-
-def _parts(path: str) -> list[str]:
-    """The steps of a path, last first."""
-    return [part for part in reversed(path.split("/")) if part not in ("", ".")]
