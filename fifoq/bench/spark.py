@@ -26,7 +26,7 @@ RECORDS = 5_000_000
 BACKLOG = 1_000_000
 PUT_RECORDS = 1000
 PLANNED_TRIGGERS = 21
-TRIGGER_RECORDS = 1_000_000
+TRIGGER_RECORDS = 2_500_000
 WARM_UPS = 4
 """Rounds that are not counted: Java compiles what it runs often."""
 ROUNDS_MAX = 3
