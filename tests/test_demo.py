@@ -126,6 +126,32 @@ def children_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+@pytest.mark.parametrize("name", ["service", "spark"])
+def test_a_process_that_ends_by_itself_is_told_in_one_line(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It may be that of Spark, on a machine that has too much to do."""
+    dies = tmp_path / "python"
+    dies.write_text(
+        f"#!/bin/sh\n[ $2 = fifoq.demo.{name} ] || exec sleep 60\n"
+        "printf 'Traceback:\\nstore.DiskFull: no\\nStreamError: broken\\nmore\\n' >&2; exit 1\n"
+    )
+    dies.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(dies))
+    monkeypatch.setattr(demo, "_missing", lambda: None)
+    work = tmp_path / "work"
+    work.mkdir()
+    assert demo.demonstrate(report=work / "report.html", spark=name == "spark") == 1
+    log = work / "report.log"
+    again = "Run it again, or without Spark: --no-spark." if name == "spark" else "Run it again."
+    assert capfd.readouterr().err == (
+        f"fifoq demo: the process of {name} ended by itself: StreamError: broken. "
+        f"All that it said is in {log}. {again}\n"
+    )
+    assert log.read_text().endswith("more\n")
+    assert list(work.iterdir()) == [log]
+
+
 def test_help_tells_what_the_demo_does() -> None:
     done = subprocess.run(typed("--help"), capture_output=True, text=True, check=True, timeout=60)
     assert "SIGKILL" in done.stdout

@@ -34,7 +34,7 @@ def demo(
     Clients put orders into a durable queue, durable actors handle them, Spark drains the ledger
     into Parquet; the service is killed and started again. Takes less than a minute, in a temporary
     directory beside the report. Without Java it goes without Spark. Status 0: every promise was
-    kept, 1: one was broken.
+    kept, 1: one was broken, or it could not be run to its end.
     """
     from fifoq.demo.command import demonstrate
 

@@ -7,6 +7,7 @@ import asyncio
 import json
 import logging
 import re
+import shutil
 import signal
 import statistics
 import sys
@@ -18,7 +19,7 @@ from rich.console import Console
 
 import fifoq.demo
 from fifoq.demo.report import html
-from fifoq.demo.running import Run
+from fifoq.demo.running import ProcessEnded, Run
 from fifoq.demo.view import View
 
 SECONDS = 6.0
@@ -31,7 +32,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="./dev demo",
         description=fifoq.demo.__doc__,
-        epilog="Exit status: 0 every promise was kept, 1 one was broken, 130 interrupted.",
+        epilog="Exit status: 0 every promise was kept, 1 one was broken, or it could not be run to "
+        "its end, 130 interrupted.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
@@ -86,8 +88,15 @@ def demonstrate(
                 look=view.look,
             )
             view.run = run
-            with view:
-                outcome = asyncio.run(run.go())
+            try:
+                with view:
+                    outcome = asyncio.run(run.go())
+            except ProcessEnded as ended:
+                log = shutil.copy(ended.log, report.with_suffix(".log"))
+                without = ", or without Spark: --no-spark" if ended.name == "spark" else ""
+                told = f"{ended}. All that it said is in {log}. Run it again{without}."
+                print(f"fifoq demo: {told}", file=sys.stderr)
+                return 1
             report.write_text(html(run, "./dev demo"))
             view.close(run, str(report.resolve()))
             if as_json:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -25,7 +26,7 @@ DRAIN_SECONDS: Final = 1.0
 PATIENCE_SECONDS: Final = 15.0
 """The first life goes on for at most so long until Spark has drained once."""
 READ_BYTES: Final = 1 << 16
-TOLD_CHARS: Final = 2_000
+_ERROR: Final = re.compile(r"[\w.]+(?:Error|Exception)\b.*: ")
 
 
 class Sample(NamedTuple):
@@ -55,6 +56,19 @@ class Outcome(NamedTuple):
     @property
     def kept(self) -> bool:
         return not any(broken for _, broken in self.promises)
+
+
+class ProcessEnded(Exception):
+    """A process of the demonstration ended before its time, so that there is no outcome."""
+
+    def __init__(self, name: str, log: Path) -> None:
+        self.name = name
+        self.log = log
+        """All that the process said."""
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        # What is behind the error, if anything, is of no use to a reader in a hurry.
+        last = ([line for line in lines if _ERROR.match(line)] or lines or ["it said nothing"])[-1]
+        super().__init__(f"the process of {name} ended by itself: {last.strip()}")
 
 
 class Run:
@@ -94,17 +108,30 @@ class Run:
 
     async def go(self) -> Outcome:
         """All of it. Whatever ends this ends every process that it started."""
+        try:
+            rows, parquet_bytes = await self._live()
+        except ExceptionGroup as group:
+            # The groups of tasks are of no interest to whoever asked.
+            ended: Exception | None = group.subgroup(ProcessEnded)
+            while isinstance(ended, ExceptionGroup):
+                ended = ended.exceptions[0]
+            if ended is None:
+                raise
+            raise ended from None
+        self.tell("comparing")
+        self.outcome = await self._compare(rows, parquet_bytes)
+        self.look()
+        return self.outcome
+
+    async def _live(self) -> tuple[list[Row], int | None]:
+        """Every life of the service, and Spark beside them: what has come out."""
         async with self._spark() as spark, _beside(self._watch()):
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._drain_until_served(spark))
                 for life in range(1, self.lives + 1):
                     await self._serve(life)
                 self._served.set()
-            rows, parquet_bytes = await self._all_rows(spark)
-        self.tell("comparing")
-        self.outcome = await self._compare(rows, parquet_bytes)
-        self.look()
-        return self.outcome
+            return await self._all_rows(spark)
 
     # The service.
 
@@ -211,9 +238,8 @@ class Run:
         """Where a process says what is not for the terminal, unless it ends too early."""
         return open(f"{self.directory}/{name}.log", "ab")
 
-    def _ended(self, name: str) -> RuntimeError:
-        told = Path(self.directory, f"{name}.log").read_text(errors="replace")
-        return RuntimeError(f"the process of {name} ended by itself:\n{told[-TOLD_CHARS:]}")
+    def _ended(self, name: str) -> ProcessEnded:
+        return ProcessEnded(name, Path(self.directory, f"{name}.log"))
 
     # The end.
 

@@ -111,8 +111,11 @@ class View:
         if outcome.parquet_bytes is not None:
             put(
                 f"  Spark: {outcome.rows:,} rows in Parquet, "
-                f"{outcome.parquet_bytes / 1e3:,.0f} kB, by {run.drains} drains"
+                f"{outcome.parquet_bytes / 1e3:,.0f} kB, by {run.drains} "
+                f"{'drain' if run.drains == 1 else 'drains'}"
             )
+        if more := outcome.rows - len(run.books.confirmed):
+            put(f"  {more:,} rows more than were confirmed: under way at the kill or at the end")
         put("\n[bold]What was promised[/]")
         for text, broken in outcome.promises:
             sign = f"[red]broken {broken} times[/]" if broken else "[green]kept[/]"
