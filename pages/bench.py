@@ -25,7 +25,8 @@ HEAD: Final = """\
 # Benchmarks
 
 One run of the command below, on the machine that is named below. What is a ratio (×) compares two
-things of that same run; everything else holds for that machine alone. Run it on your disk: that
+things of that same run: it is the median of what the rounds gave, so it need not be the quotient of
+the two medians beside it. Everything else holds for that machine alone. Run it on your disk: that
 decides more than anything here. [What each row means](reference/bench.md).
 
 | | |
