@@ -54,9 +54,9 @@ class Supervision(Struct, frozen=True, kw_only=True):
             raise ValueError(f"exhausted is {self.exhausted!r}: it must be 'escalate' or 'stop'")
         if self.max_restarts < 0:
             raise ValueError(f"max_restarts is {self.max_restarts}: it must be 0 or more")
-        if self.within_seconds <= 0:
+        if not self.within_seconds > 0:
             raise ValueError(f"within_seconds is {self.within_seconds}: it must be over 0")
-        if not 0 <= self.backoff_seconds <= self.backoff_seconds_max:
+        if not 0 <= self.backoff_seconds <= self.backoff_seconds_max < float("inf"):
             raise ValueError(
                 f"backoff_seconds is {self.backoff_seconds}: it must lie between 0 and "
                 f"backoff_seconds_max, {self.backoff_seconds_max}"

@@ -27,7 +27,7 @@ class DurableMailbox(MailboxOptions, frozen=True, kw_only=True):
         super().__post_init__()
         if self.max_retries is not None and self.max_retries < 0:
             raise ValueError(f"max_retries is {self.max_retries}: it must be 0 or more, or None")
-        if not 0 <= self.retry_backoff <= self.retry_backoff_max:
+        if not 0 <= self.retry_backoff <= self.retry_backoff_max < float("inf"):
             raise ValueError(
                 f"retry_backoff is {self.retry_backoff}: it must lie between 0 and "
                 f"retry_backoff_max, {self.retry_backoff_max}"

@@ -60,12 +60,14 @@ def test_a_very_long_row_of_restarts_overflows_nothing() -> None:
         ({"by_error": {OSError: "panic"}}, "strategy is 'panic'"),
         ({"max_restarts": -1}, "max_restarts is -1"),
         ({"within_seconds": 0}, "within_seconds is 0"),
+        ({"within_seconds": float("nan")}, "within_seconds is nan"),
         ({"backoff_seconds": -1}, "backoff_seconds is -1"),
         ({"backoff_seconds": 11}, "between 0 and backoff_seconds_max, 10"),
+        ({"backoff_seconds_max": float("inf")}, "backoff_seconds_max, inf"),
         ({"jitter": 2}, "jitter is 2"),
     ],
 )
-def test_an_option_without_sense_is_refused(options: dict[str, int], reason: str) -> None:
+def test_an_option_without_sense_is_refused(options: dict[str, float], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         Supervision(**cast("dict[str, Strategy]", options))  # type: ignore[arg-type]
 

@@ -133,6 +133,23 @@ async def test_classes_that_can_not_last_are_refused(town: Town) -> None:
             await account(system, "x")
 
 
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"max_retries": -1}, "max_retries is -1"),
+        ({"retry_backoff": -1}, "retry_backoff is -1"),
+        ({"retry_backoff": float("nan")}, "retry_backoff is nan"),
+        ({"retry_backoff": 31}, "between 0 and retry_backoff_max, 30"),
+        ({"retry_backoff_max": float("inf")}, "retry_backoff_max, inf"),
+        ({"size_max": 0}, "size_max is 0"),
+        ({"overflow": "spill"}, "overflow is 'spill'"),
+    ],
+)
+def test_an_option_without_sense_is_refused(options: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        DurableMailbox(**options)
+
+
 async def test_a_full_mailbox_makes_tellers_wait(town: Town) -> None:
     async with town.system(stop_timeout=0) as system:
         alice = await account(system, mailbox=MailboxOptions(size_max=2))
