@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from contextvars import Context, copy_context
 from functools import partial
 from random import Random
 from typing import Any, Never, NoReturn, TypeVar, cast
@@ -44,6 +45,8 @@ class Tree:
         """Makes the mailbox of a durable actor, for a system that has a place for it."""
         self.absent: Collection[str] = ()
         """Names of durable actors that are not alive and have letters."""
+        self.durable_context: Callable[[], Context] = copy_context
+        """What a durable actor sees of its spawner's context."""
         self._rounds = Rounds()
         self._numbers: Counter[str] = Counter()
 
@@ -75,7 +78,11 @@ class Tree:
         self.cells[cell.name] = cell
         if parent is not None:
             parent.children[cell] = None
-        self.group.start_soon(cell.run, name=f"actor {cell.name}")
+        start = partial(self.group.start_soon, cell.run, name=f"actor {cell.name}")
+        if durable:
+            self.durable_context().run(start)
+        else:
+            start()
         return cell
 
     def _free_name(

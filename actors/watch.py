@@ -85,6 +85,14 @@ class Watches:
 
 def terminated(cell: Cell[Any]) -> Terminated:
     """What is told about an actor that has ended."""
-    cause = cell.cause
-    error = None if cause is None else f"{type(cause).__name__}: {cause}"
+    error = None if cell.cause is None else _text(cell.cause)
     return Terminated(name=cell.name, generation=cell.restarts, error=error)
+
+
+def _text(error: Exception) -> str:
+    """What failed, as text that can be written, whatever the error's own says or does."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "no text could be made"
+    return f"{type(error).__name__}: {text}".encode(errors="backslashreplace").decode()

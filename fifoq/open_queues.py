@@ -26,13 +26,30 @@ class OpenQueues:
         self._staged = staged
         self._lent: set[str] = set()
         """Whoever opens one of these for the store itself may still choose its type."""
+        self._owned: set[str] = set()
+        """Nobody but their owner gets these: what others took would be missing there."""
 
     def chosen(self, name: str) -> bool:
         """Whether a queue is open, and not for visitors alone."""
         return name in self.by_name and name not in self._lent
 
+    async def own(self, name: str, options: dict[str, Any]) -> Queue[Any]:
+        """A queue for a part of the program that lets nobody else have it."""
+        queue = await self.open(name, None, options)
+        self._owned.add(name)
+        return queue
+
+    def require_free(self, name: str) -> None:
+        """ValueError if the queue has an owner."""
+        if name in self._owned:
+            raise ValueError(
+                f"queue {name!r} belongs to the actors of this store. Nothing was changed. Use the "
+                f"actor system; `browse` of a store that is opened read-only shows its records."
+            )
+
     async def lend(self, name: str) -> Queue[Any]:
         """A queue for a visitor, opened if need be, as if nobody had opened it."""
+        self.require_free(name)
         known = self.by_name.get(name)
         return known if known is not None else await self.open(name, None, {}, lent=True)
 

@@ -83,9 +83,10 @@ class Store:
         """Open a queue of this store, or make one.
 
         The same object for the same name. Given options replace kept ones. InvalidName,
-        SchemaMismatch, ValueError for wrong options: nothing was changed.
+        SchemaMismatch, ValueError for wrong options and for queues of actors: nothing was changed.
         """
         self._committer.require_usable()
+        self._queues.require_free(name)
         return await self._queues.open(name, type, options)
 
     async def lend(self, name: str) -> Queue[Any]:

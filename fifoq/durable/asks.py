@@ -29,6 +29,8 @@ ID_HEADER: Final = "fifoq.ask_id"
 STATE_PREFIX: Final = "ask/"
 ID_BYTES_MAX: Final = 200
 ANSWERS_KEPT_SECONDS: Final = 24 * 3600.0
+FORGOTTEN_MAX: Final = 64
+"""Answers that one step forgets: a day's worth at once would be more than a frame holds."""
 _NS: Final = 1_000_000_000
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -71,9 +73,11 @@ class Asks:
         """See what is kept, and forget what was kept long enough."""
         self._times = cast("dict[str, int]", await self._post.committer.call(_times_in))
         self._order.extend(sorted((t, id) for id, t in self._times.items() if t))
-        step = Step()
-        self._forget_old(step)
-        if step:
+        while True:
+            step = Step()
+            self._forget_old(step)
+            if not step:
+                return
             self._post.steps.add(step)
 
     async def ask(self, id: str, payload: bytes) -> Answer:
@@ -82,7 +86,8 @@ class Asks:
             raise self._failure
         time_answered = self._times.get(id)
         if time_answered:
-            return await self._read(id)
+            # None if it was forgotten while it was read: then nobody asked so before.
+            return await self._read(id) or await self.ask(id, payload)
         future: asyncio.Future[Answer] = self._post.loop.create_future()
         self._waiters.setdefault(id, []).append(future)
         try:
@@ -109,10 +114,11 @@ class Asks:
                 if not future.done():
                     future.set_exception(error)
 
-    async def _read(self, id: str) -> Answer:
+    async def _read(self, id: str) -> Answer | None:
         name = STATE_PREFIX + id
         values: Any = await self._post.committer.call(lambda log: log.states_of([name]))
-        return _decode(values[name])
+        kept = values.get(name)
+        return None if kept is None else _decode(kept)
 
     def answer(
         self, step: Step, letter: Letter, value: bytes | None, failure: Exception | None
@@ -151,7 +157,9 @@ class Asks:
 
     def _forget_old(self, step: Step) -> None:
         oldest = time.time_ns() - self._kept_ns
-        while self._order and self._order[0][0] <= oldest:
+        for _ in range(FORGOTTEN_MAX):
+            if not self._order or self._order[0][0] > oldest:
+                return
             answered, id = self._order.popleft()
             if self._times.get(id) == answered:
                 self._forget(step, id)

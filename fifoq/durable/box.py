@@ -80,7 +80,7 @@ class Box:
         self.not_before = 0.0
         self.closed = False
         self.dead_letters = self.dropped = 0
-        self._fetching = False
+        self._fetching = 0
         self._waiter: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
@@ -129,11 +129,7 @@ class Box:
                 self.withdraw(letter)
             raise
         if not has_room:
-            asker = None
-            if type(letter) is Asked:
-                self.withdraw(letter)
-                asker = letter.future
-            self._drop(asker)
+            self._drop_newest(letter)
             return
         self.incoming += 1
         try:
@@ -144,13 +140,19 @@ class Box:
     def put_nowait(self, letter: object, *, exempt: bool = False) -> None:
         """Take the letter now, behind all that was told before, or raise `MailboxFull`.
 
-        It is durable soon, unless the disk is full or fails: nobody is told of that.
+        It is durable soon, unless the disk is full or fails: nobody is told of that. `MailboxFull`
+        with `drop-oldest` as well, while the oldest is not in memory.
         """
         if self.closed:
             raise ActorStopped(self.name)
         payload = self._payload(letter)
         if not exempt and self._is_full():
-            raise MailboxFull(self.name, self.options.size_max)
+            if self.options.overflow == "drop-newest":
+                self._drop_newest(letter)
+                return
+            if self.options.overflow != "drop-oldest" or (self.unloaded and not self.loaded):
+                raise MailboxFull(self.name, self.options.size_max)
+            self._drop_oldest()
         try:
             # Not as a step: those take their places when their frame is made.
             self.post.queue.submit(payload)
@@ -203,13 +205,29 @@ class Box:
             case "fail":
                 raise MailboxFull(self.name, self.options.size_max)
             case "drop-oldest":
-                if self.loaded:
-                    record, letter = self._pop()
-                    self._drop(self.asker_of(letter))
-                    self.remove(record)
+                while self.unloaded and not (self.loaded or self.closed):
+                    await self._fetch()
+                if self.closed:
+                    raise ActorStopped(self.name)
+                self._drop_oldest()
             case _:
                 return False
         return True
+
+    def _drop_oldest(self) -> None:
+        """Drop the first that waits; there is none if the only one is in hand."""
+        if self.loaded:
+            record, letter = self._pop()
+            self._drop(self.asker_of(letter))
+            self.remove(record)
+
+    def _drop_newest(self, letter: object) -> None:
+        """Drop one that just came."""
+        asker = None
+        if type(letter) is Asked:
+            self.withdraw(letter)
+            asker = letter.future
+        self._drop(asker)
 
     def _drop(self, asker: asyncio.Future[object] | None) -> None:
         """Count a letter that found no room, or had to make some; its asker hears of it."""
@@ -285,12 +303,15 @@ class Box:
 
     async def _fetch(self) -> None:
         counters = list(self.unloaded[:FETCH_COUNT])
-        self._fetching = True
+        self._fetching += 1
         try:
             found = await self.post.fetch(counters)
         finally:
-            self._fetching = False
+            self._fetching -= 1
         if self.post.boxes.get(self.name) is not self:
+            return
+        if self.unloaded[:1] != array("Q", counters[:1]):
+            # A sender that makes room, or the actor, had the same ones read.
             return
         # Of the live ones the first: what is not among them up to the last is not live.
         last = found[-1][0].counter if found else counters[-1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar, Token
+from contextvars import Context, ContextVar, Token, copy_context
 from typing import Final
 
 traceparent: ContextVar[str] = ContextVar("traceparent")
@@ -50,6 +50,17 @@ class Carried:
             # As the standard has it: one that is malformed is as good as none.
             found.pop(HEADER_NAME, None)
         return found
+
+    def others(self) -> Context:
+        """The caller's context without them: an actor has those of its messages alone."""
+        found = copy_context()
+        if not any(variable in found for variable in self._variables):
+            return found
+        others = Context()
+        for variable, value in found.items():
+            if variable not in self._variables:
+                others.run(variable.set, value)
+        return others
 
     def enter(self, headers: Mapping[str, str]) -> Tokens:
         """Let the context have what came along, until `leave`."""

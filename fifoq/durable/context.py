@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from actors import ActorError, Context, Ref, Reply
+from actors import ActorError, Context, Ref, Reply, Terminated
 from actors.timers import TimerKeywords, first_delay
 from fifoq.durable.asks import ID_HEADER, encode_answer
 from fifoq.durable.box import Box
@@ -88,11 +88,13 @@ class StepContext(Context[M]):
         """
         step = self._open_step()
         box = self._box
-        for target in targets(box.post, self._cell.tree, ref, message):
-            if target.ref is None:
-                letter = box.office.letter(target.name, target.box, message)
-                step.put(box.post.queue.name, letter)
-            else:
+        found = targets(box.post, self._cell.tree, ref, message)
+        # All before the first is told: one that refuses it must not leave it to the others alone.
+        letters = [box.office.letter(to.name, to.box, message) for to in found if to.ref is None]
+        for letter in letters:
+            step.put(box.post.queue.name, letter)
+        for target in found:
+            if target.ref is not None:
                 step.when_committed(partial(_tell, target.ref, message))
 
     def put(self, queue: Any, item: Any, *args: Any, **kwargs: Any) -> None:
@@ -143,6 +145,12 @@ class StepContext(Context[M]):
             own.office.timers.set(
                 step, own.name, target.name, target.box, message, seconds, every, name
             )
+
+    def watch(self, ref: Ref[Any]) -> None:
+        """Be told when that actor has ended. TypeError unless this one takes `Terminated`."""
+        # Now, and not when it is too late to say so.
+        self._box.encode(Terminated(name=ref.name, generation=0))
+        super().watch(ref)  # type: ignore[misc]
 
     def unschedule(self, name: str) -> None:
         """Forget the timer of that name, with the step; what is in the mailbox stays there."""

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 TURN_MESSAGES: Final = 128
 """Letters handled in a row before other tasks get a turn, and steps that may wait for the disk."""
+AHEAD_BYTES_MAX: Final = 64 << 20
+"""What the steps of all actors that wait for the disk may need in memory, and one step each."""
 NEVER_BACK: Final = "the process ended each time while it was handled"
 
 
@@ -47,6 +49,7 @@ class Durably:
         "_number",
         "_state",
         "_steps_ahead",
+        "_stumbles",
     )
 
     def __init__(self, cell: Cell[Any], box: Box, kind: Kind) -> None:
@@ -64,11 +67,17 @@ class Durably:
         self._steps_ahead = 0
         self._number = 0
         self._careful = TURN_MESSAGES
+        self._stumbles = 0
+        """How often in a row it could not start."""
 
     # Hooks.
 
     async def start(self, actor: Actor[Any]) -> None:
         """Give a new object its state, and run `on_start`, which is a step."""
+        if self._stumbles:
+            # No message is to blame, and so none is put off: the start is.
+            await asyncio.sleep(self._box.options.pause(self._stumbles))
+        self._stumbles += 1
         self._actor = actor
         states = self._kind.states
         if states.kind is not None and self._state is None:
@@ -79,14 +88,19 @@ class Durably:
             self._state = states.first() if kept is None else states.restore(name, kept)
         self._reload()
         await self._hook(lambda context: run_on_start(actor, context, self._cell.cause))
+        self._stumbles = 0
 
     async def stop(self, actor: Actor[Any]) -> None:
-        """Run `on_stop`, which is a step; on return every step of the actor is committed."""
+        """Run `on_stop`, which is a step; on return every step of the actor is committed.
+
+        Unless the disk is full: all actors of a system would wait for it, one after the other.
+        """
+        steps = self._box.post.steps
         try:
             await self._hook(actor.on_stop)
         finally:
-            if self._number:
-                await self._box.post.steps.committed(self._number)
+            if self._number and not steps.held_up:
+                await steps.committed(self._number)
 
     async def _hook(self, hook: Callable[[StepContext[Any]], Awaitable[None]]) -> None:
         step = Step(self)
@@ -106,13 +120,15 @@ class Durably:
 
     async def run(self) -> None:
         """Handle letters until the box is closed or the cell is interrupted."""
-        cell, box = self._cell, self._box
+        cell, box, steps = self._cell, self._box, self._box.post.steps
         while cell.interruption is None:
-            if self._steps_ahead >= TURN_MESSAGES or not box.ready:
+            if self._is_ahead() or not box.ready:
                 cell.waiting = True
                 try:
-                    if self._steps_ahead >= TURN_MESSAGES:
-                        await box.post.steps.committed(self._number)
+                    if self._is_ahead():
+                        # Its own are enough, unless those of all are too large.
+                        await steps.committed(self._number)
+                        await steps.below(AHEAD_BYTES_MAX)
                     if not await box.wait():
                         return
                 finally:
@@ -121,6 +137,10 @@ class Durably:
                 # The handlers may never have waited for anything, and others want to run.
                 await asyncio.sleep(0)
 
+    def _is_ahead(self) -> bool:
+        """Whether the disk has to catch up before the next letter is handled."""
+        return self._steps_ahead >= TURN_MESSAGES or self._box.post.steps.size >= AHEAD_BYTES_MAX
+
     async def _turn(self) -> bool:
         """Handle what is in memory, up to the limit of a turn; True if that was reached."""
         cell, box = self._cell, self._box
@@ -128,7 +148,7 @@ class Durably:
         for _ in range(TURN_MESSAGES):
             if not box.loaded or box.closed or cell.interruption is not None:
                 return False
-            if self._steps_ahead >= TURN_MESSAGES:
+            if self._is_ahead():
                 return False
             record, letter = box.take()
             if letter.given and box.is_abandoned(record, letter):

@@ -62,10 +62,16 @@ class Office:
         fail: Callable[[Exception], None],
     ) -> Office:
         """Open what the store holds of actors."""
+
+        def stop(error: Exception) -> None:
+            # Not with the rest of the system: that may take until its deadline.
+            office.asks.close(error)
+            fail(error)
+
         carried = Carried(context)
-        office = cls(await Post.open(store, durability, fail), carried, kept_seconds)
+        office = cls(await Post.open(store, durability, stop), carried, kept_seconds)
         await office.asks.open()
-        queue = await store.queue(TIMERS, durability=durability)
+        queue = await store._queues.own(TIMERS, {"durability": durability})
         office.timers = await Timers.open(office, queue)
         return office
 

@@ -72,7 +72,7 @@ class Post:
         cls, store: Store, durability: Durability, fail: Callable[[Exception], None]
     ) -> Post:
         """Open the queue of mailboxes, see for whom there are letters, and deliver from now on."""
-        queue = await store.queue(MAILBOXES, durability=durability)
+        queue = await store._queues.own(MAILBOXES, {"durability": durability})
         post = cls(store, queue, LEVELS[durability], fail)
         found = cast("dict[str, array[int]]", await post.committer.call(_letters_in))
         post.absent = found

@@ -147,10 +147,15 @@ class Steps:
         self._added = self._committed = 0
         self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self.failure: FifoqError | None = None
+        self.size = 0
+        """Bytes of those that are not committed."""
+        self.held_up = False
+        """Whether a full disk refused the first of them."""
 
     def add(self, step: Step) -> int:
         """Commit the step as soon as it can be; returns its number, for `committed`."""
         self._waiting.append(step)
+        self.size += step.size
         self._added += 1
         if self.failure is not None:
             _refuse_asker(step, self.failure)
@@ -173,6 +178,11 @@ class Steps:
     async def flush(self) -> None:
         """Wait until everything that was added so far is committed."""
         await self.committed(self._added)
+
+    async def below(self, size: int) -> None:
+        """Wait until those that are not committed are smaller, together."""
+        while self.size >= size:
+            await self.flush()
 
     def _submit(self) -> None:
         self._scheduled = False
@@ -213,7 +223,9 @@ class Steps:
     def _done(self, steps: list[Step]) -> None:
         self._under_way = []
         self._committed += len(steps)
+        self.held_up = False
         for step in steps:
+            self.size -= step.size
             for line, record, _ in step.removals:
                 leasing = cast("Queue[Any]", line).leasing
                 leasing.leaving.discard(record.counter)
@@ -242,6 +254,7 @@ class Steps:
 
     def _undone(self, joint: Joint, error: FifoqError | None) -> None:
         """A full disk: nothing of it happened, and everything of it still has to."""
+        self.held_up = True
         logger.warning(
             "steps of actors wait for the disk: %s",
             type(error).__name__,

@@ -94,6 +94,7 @@ class ActorSystem(actors.ActorSystem):
                 raise
             self._store = store
             self._tree.durable_mailbox = self._office.box
+            self._tree.durable_context = self._office.carried.others
             self._tree.absent = self._office.post.absent
             self._office.post.wake = self._tree.wake
         return await super().start()

@@ -35,6 +35,8 @@ NAME_HEADER: Final = "fifoq.timer"
 OWNER_HEADER: Final = "fifoq.timer_owner"
 EVERY_HEADER: Final = "fifoq.timer_every"
 DUE_HEADER: Final = "fifoq.timer_due"
+MOVED_MAX: Final = 512
+"""Letters whose time has come that are in memory at once, beside what their steps wait for."""
 _NS: Final = 1_000_000_000
 
 Named = tuple[str, str]
@@ -145,6 +147,7 @@ class Timers:
 
     async def _ring(self) -> None:
         queue = self._queue
+        moved = 0
         try:
             while True:
                 while not queue.looks_ready():
@@ -154,6 +157,10 @@ class Timers:
                     queue.bias += 1
                     queue.leasing.leaving.add(record.counter)
                     self._move(record)
+                    moved += 1
+                    if not moved % MOVED_MAX:
+                        # After a long pause there may be any number, and others want to run.
+                        await self._post.steps.flush()
         except QueueClosed:
             return
         except Exception as error:

@@ -17,6 +17,7 @@ CARRIED: Final = "tests/durable/test_carried.py"
 KEYED: Final = "tests/durable/test_keyed.py"
 KEPT: Final = "tests/durable/test_kept.py"
 PUTS: Final = "tests/durable/test_puts.py"
+BOUNDS: Final = "tests/durable/test_bounds.py"
 
 
 def _mutant(name: str, module: str, old: str, new: str, *killers: str) -> Mutant:
@@ -76,10 +77,10 @@ DURABLE_MUTANTS: Final = (
     _mutant(
         "a message is told before its step is committed",
         "context",
-        "                step.put(box.post.queue.name, letter)\n",
-        "                early = type(step)()\n"
-        "                early.put(box.post.queue.name, letter)\n"
-        "                box.post.steps.add(early)\n",
+        "            step.put(box.post.queue.name, letter)\n",
+        "            early = type(step)()\n"
+        "            early.put(box.post.queue.name, letter)\n"
+        "            box.post.steps.add(early)\n",
         STEPS,
     ),
     _mutant(
@@ -326,5 +327,19 @@ DURABLE_MUTANTS: Final = (
         "                joint.level = max(joint.level, step.level)\n",
         "",
         PUTS,
+    ),
+    _mutant(
+        "an actor has what its spawner's context carries",
+        "system",
+        "            self._tree.durable_context = self._office.carried.others\n",
+        "",
+        BOUNDS,
+    ),
+    _mutant(
+        "whoever asked by an id waits for the stop of a failed system",
+        "office",
+        "            office.asks.close(error)\n",
+        "",
+        BOUNDS,
     ),
 )
