@@ -12,6 +12,7 @@ import pytest
 from benchmarks import store as benchmark
 from benchmarks.__main__ import all_rows
 from fifoq.bench.measure import Row
+from store import open_log
 
 ROOT = Path(__file__).parents[1]
 ROWS = [
@@ -71,5 +72,10 @@ def test_a_store_that_could_not_be_filled_is_not_measured(
     assert "ValueError: no store in" in capfd.readouterr().err
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_many_queues_hold_as_many_records_as_they_say(tmp_path: Path) -> None:
-    benchmark._many_queues(120, 20)(str(tmp_path / "store"))
+    path = str(tmp_path / "store")
+    benchmark._in_child(benchmark._many_queues(120, 20), path)
+    with open_log(path) as log:
+        sizes = [queue.genesis.queue_size for queue in log.state.queues.values()]
+    assert sizes == [20] * 120

@@ -78,6 +78,7 @@ def test_code_that_is_marked_runs_as_it_is_shown(
         q.put_many([b"an order"] * 3)
     handled: list[object] = []
     asyncio.run(run_python(block.code, {"fifoq": fifoq, "handle": handled.append}))
+    assert bool(handled) == ("handle(" in block.code)
 
 
 # Shell.
@@ -127,10 +128,10 @@ def test_every_line_of_shell_is_a_command_that_is_known(block: Block) -> None:
         assert all(check(command) for check in checks), command
 
 
-def shell(code: str, directory: Path) -> str:
+def typed(code: str, directory: Path) -> subprocess.CompletedProcess[str]:
     """Run it as somebody types it, with `python` and `fifoq` of this environment."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
+    return subprocess.run(
         ["bash", "-c", code],
         cwd=directory,
         env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "NO_COLOR": "1"},
@@ -139,6 +140,11 @@ def shell(code: str, directory: Path) -> str:
         check=False,
         timeout=60,
     )
+
+
+def shell(code: str, directory: Path) -> str:
+    """What it prints; it must end well."""
+    done = typed(code, directory)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -150,7 +156,8 @@ def test_shell_that_is_marked_runs_as_it_is_shown(tmp_path: Path) -> None:
         directory.mkdir()
         for block in SHELL:
             if block.page == page and block.run:
-                shell(f"set -e\n{block.code}", directory)
+                done = typed(f"set -e\n{block.code}", directory)
+                assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_tutorial_typed_word_for_word_does_what_it_says(tmp_path: Path) -> None:

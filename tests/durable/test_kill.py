@@ -70,7 +70,8 @@ def kill(path: Path, times: int, seed: int) -> Watcher:
 
 
 def test_a_killed_process_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    kill(tmp_path / "store", times=3, seed=17)
+    watcher = kill(tmp_path / "store", times=3, seed=17)
+    assert watcher.kills == 3
 
 
 @pytest.mark.deep

@@ -399,8 +399,10 @@ async def test_join_waits_until_every_record_was_got_and_done(opens: Opens) -> N
 @on_each_loop
 async def test_join_of_a_queue_without_tasks_returns_at_once(opens: Opens) -> None:
     async with opens() as queue:
-        await queue.join()
-        await queue.join()
+        for _ in range(2):
+            # It never waits, so nobody has to send it anything twice.
+            with pytest.raises(StopIteration):
+                queue.join().send(None)
 
 
 @on_each_loop
@@ -429,7 +431,7 @@ async def test_a_put_that_fails_is_no_task(opens: Opens) -> None:
 # Shutting down.
 
 
-async def refuse_everything(queue: AsyncioQueue[bytes]) -> None:
+async def assert_refuses_everything(queue: AsyncioQueue[bytes]) -> None:
     with pytest.raises(fifoq.QueueShutDown):
         await queue.put(b"data")
     with pytest.raises(fifoq.QueueShutDown):
@@ -451,7 +453,7 @@ async def test_shutting_down_an_empty_queue_ends_those_who_wait_to_get(opens: Op
         for getter in getters:
             with pytest.raises(fifoq.QueueShutDown):
                 await getter
-        await refuse_everything(queue)
+        await assert_refuses_everything(queue)
 
 
 @on_each_loop
@@ -471,7 +473,7 @@ async def test_a_queue_that_is_shut_down_gives_what_it_has_and_lets_nothing_in(
         assert await queue.get() == b"data"
         await turns()
         assert not joined.done()
-        await refuse_everything(queue)
+        await assert_refuses_everything(queue)
         queue.task_done()
         await joined
         with pytest.raises(ValueError):
@@ -486,7 +488,7 @@ async def test_an_immediate_shutdown_gives_nothing_and_ends_join(opens: Opens) -
         queue.shutdown(immediate=True)
         assert (queue.qsize(), queue.empty()) == (0, True)
         await joined
-        await refuse_everything(queue)
+        await assert_refuses_everything(queue)
         with pytest.raises(ValueError):
             queue.task_done()
 
@@ -502,7 +504,7 @@ async def test_an_immediate_shutdown_leaves_the_tasks_that_were_got(opens: Opens
         assert queue.qsize() == 0
         await turns()
         assert not joined.done()
-        await refuse_everything(queue)
+        await assert_refuses_everything(queue)
         queue.task_done()
         with pytest.raises(ValueError):
             queue.task_done()
@@ -531,7 +533,7 @@ async def test_a_shutdown_is_never_taken_back(opens: Opens) -> None:
         assert queue.qsize() == 1
         queue.shutdown(immediate=True)
         queue.shutdown()
-        await refuse_everything(queue)
+        await assert_refuses_everything(queue)
 
 
 @on_each_loop
@@ -653,7 +655,7 @@ async def test_get_nowait_raises_queue_empty_until_the_record_was_read_from_disk
 async def test_a_closed_store_looks_like_a_queue_that_was_shut_down(opens: Opens) -> None:
     async with opens() as queue:
         await queue.put(b"a")
-    await refuse_everything(queue)
+    await assert_refuses_everything(queue)
 
 
 @on_each_loop

@@ -167,18 +167,17 @@ class Run:
 
 @pytest.mark.parametrize("part", range(5))
 def test_cursors_do_what_a_list_and_a_position_do(part: int) -> None:
-    for seed in range(part * RUNS // 5, (part + 1) * RUNS // 5):
-        try:
-            on_a_loop(Run(seed).play())
-        except BaseException as error:
-            error.add_note(f"seed {seed}")
-            raise
+    assert_like_the_model(range(part * RUNS // 5, (part + 1) * RUNS // 5))
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(3600)
 def test_cursors_do_what_a_list_and_a_position_do_many_times() -> None:
-    for seed in range(RUNS, 100 * RUNS):
+    assert_like_the_model(range(RUNS, 100 * RUNS))
+
+
+def assert_like_the_model(seeds: range) -> None:
+    for seed in seeds:
         try:
             on_a_loop(Run(seed).play())
         except BaseException as error:

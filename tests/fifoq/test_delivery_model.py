@@ -26,13 +26,14 @@ DEEP_RUNS = 2500
 KINDS = ("plain", "strict", "keyed", "lanes")
 
 
-def live(seed: int, kind: str, level: str, steps: int = STEPS) -> None:
+def assert_like_the_model(seed: int, kind: str, level: str, steps: int = STEPS) -> None:
     life = FullLife(seed, kind, level)
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         try:
             runner.run(life.live(steps))
         except BaseException as error:
-            error.add_note(f"live({seed}, {kind!r}, {level!r}): {' '.join(life.log[-30:])}")
+            life_of = f"{seed}, {kind!r}, {level!r}"
+            error.add_note(f"assert_like_the_model({life_of}): {' '.join(life.log[-30:])}")
             raise
 
 
@@ -59,7 +60,7 @@ def _own_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_life_of_a_queue_is_the_one_of_the_model(kind: str, level: str) -> None:
     for seed in range(RUNS):
-        live(seed, kind, level)
+        assert_like_the_model(seed, kind, level)
 
 
 @pytest.mark.deep
@@ -67,4 +68,4 @@ def test_any_life_of_a_queue_is_the_one_of_the_model(kind: str, level: str) -> N
 @pytest.mark.parametrize("kind", KINDS)
 def test_very_many_lives_are_those_of_the_model(kind: str, level: str) -> None:
     for seed in range(RUNS, RUNS + DEEP_RUNS):
-        live(seed, kind, level)
+        assert_like_the_model(seed, kind, level)

@@ -157,6 +157,8 @@ def test_close_ends_while_a_job_is_under_way() -> None:
                 await held.turns()
                 held.runner.step()
         await closing
+        assert queue.closed
+        assert reading.done()
 
     play(scene)
 

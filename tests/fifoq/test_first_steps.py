@@ -11,6 +11,7 @@ import pytest
 import uvloop
 
 import fifoq
+import fifoq.sync
 
 
 class Order(msgspec.Struct):
@@ -184,6 +185,8 @@ def test_a_queue_in_a_hurry_moves_the_timer_of_another_on_uvloop(tmp_path: Path)
             await store.flush()
 
     uvloop.run(run())
+    with fifoq.sync.open_store(tmp_path, read_only=True) as store:
+        assert [store.queue(name).peek() for name in store.queues()] == [b"x", b"x"]
 
 
 def test_two_who_open_a_queue_at_once_agree_on_its_type(tmp_path: Path) -> None:

@@ -174,16 +174,16 @@ class Life:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_each_record_is_in_one_place(seed: int) -> None:
-    await live(seed)
+    await assert_each_is_in_one_place(seed)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("seed", range(SEEDS, DEEP_SEEDS))
 async def test_each_record_of_many_lives_is_in_one_place(seed: int) -> None:
-    await live(seed)
+    await assert_each_is_in_one_place(seed)
 
 
-async def live(seed: int) -> None:
+async def assert_each_is_in_one_place(seed: int) -> None:
     life = Life(seed)
     await life.open()
     for number in range(STEPS):

@@ -132,7 +132,9 @@ async def test_the_error_of_a_block_goes_on_when_the_store_is_gone(bench: Bench)
 
     handler = await started(handle())
     await q.close()
-    await cancelled(handler)
+    handler.cancel()
+    await settle()
+    assert handler.cancelled()
 
 
 @pytest.mark.parametrize("sealed", [False, True])

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from fifoq import line as line_module
@@ -21,6 +19,7 @@ from fifoq.histogram import Histogram
 from fifoq.line import Line
 from fifoq.runs import Claim, Returned, Run, coarse_times, removal_of, time_runs
 from store.blocks import records_weight
+from tests.support.machines import assert_machine_holds
 
 CACHE_BYTES = 600
 picks = st.integers(0, 1000)
@@ -371,10 +370,7 @@ def attributes_of(model: Model, counter: int) -> Attributes | None:
 
 def test_a_line_is_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_module, "CACHE_BYTES_MAX", CACHE_BYTES)
-    run_state_machine_as_test(
-        LineMachine,
-        settings=settings(max_examples=400, stateful_step_count=50, deadline=None, database=None),
-    )
+    assert_machine_holds(LineMachine, examples=400, steps=50)
 
 
 def test_times_that_are_close_are_one_stretch() -> None:

@@ -11,7 +11,6 @@ from collections.abc import Coroutine
 from random import Random
 from typing import Any, TypeVar
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -19,7 +18,6 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from actors.testing import VirtualTimeLoop, settle
@@ -28,6 +26,7 @@ from fifoq.testing.crashes import image_after
 from fifoq.testing.pending import random_outcome
 from fifoq.testing.simfiles import SimFiles
 from tests.fifoq.support import Bench, cancelled, started
+from tests.support.machines import assert_machine_holds
 
 T = TypeVar("T")
 Contents = dict[str, dict[int, bytes]]
@@ -325,13 +324,4 @@ async def started_lease(queue: Queue[bytes]) -> Delivery[bytes]:
 
 
 def test_any_life_of_a_store_keeps_its_promises() -> None:
-    run_state_machine_as_test(
-        QueueMachine,
-        settings=settings(
-            max_examples=60,
-            stateful_step_count=30,
-            deadline=None,
-            database=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    assert_machine_holds(QueueMachine, examples=60, steps=30)

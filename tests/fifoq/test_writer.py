@@ -37,7 +37,7 @@ def descriptors() -> set[str]:
 
 
 @contextmanager
-def nothing_left_behind() -> Iterator[None]:
+def assert_nothing_is_left_behind() -> Iterator[None]:
     for thread in threading.enumerate():
         # Of a test before this one, whose writer was told to stop and may not have come to it.
         if thread.name.startswith("fifoq "):
@@ -50,7 +50,7 @@ def nothing_left_behind() -> Iterator[None]:
     assert len(descriptors()) == before
 
 
-def run(work: Callable[[Writer, Ends], Awaitable[None]]) -> None:
+def assert_leaves_nothing(work: Callable[[Writer, Ends], Awaitable[None]]) -> None:
     async def main() -> None:
         ends = Ends()
         writer = Writer(asyncio.get_running_loop(), ends, "test")
@@ -60,7 +60,7 @@ def run(work: Callable[[Writer, Ends], Awaitable[None]]) -> None:
             writer.stop()
             writer.stop()
 
-    with nothing_left_behind():
+    with assert_nothing_is_left_behind():
         asyncio.run(main())
 
 
@@ -74,7 +74,7 @@ def test_jobs_run_on_the_thread_one_after_the_other() -> None:
             assert writer.outcome == (number, "fifoq test")
         assert ends.count == 200
 
-    run(work)
+    assert_leaves_nothing(work)
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt(), SystemExit(3)])
@@ -92,14 +92,14 @@ def test_an_error_in_a_job_is_reported_and_the_next_one_runs(error: BaseExceptio
         ended: tuple[object, object] = writer.outcome, writer.error
         assert ended == (5, None)
 
-    run(work)
+    assert_leaves_nothing(work)
 
 
 def test_an_idle_writer_stops() -> None:
     async def work(writer: Writer, ends: Ends) -> None:
         pass
 
-    run(work)
+    assert_leaves_nothing(work)
 
 
 def test_a_job_that_hangs_is_left_behind_and_ends_the_thread_later() -> None:
@@ -113,7 +113,7 @@ def test_a_job_that_hangs_is_left_behind_and_ends_the_thread_later() -> None:
         writer.stop()
         return ends
 
-    with nothing_left_behind():
+    with assert_nothing_is_left_behind():
         ends = asyncio.run(main())
         hang.set()
     assert ends.count == 0
@@ -123,7 +123,7 @@ def test_a_writer_whose_loop_is_closed_can_be_stopped() -> None:
     async def main() -> Writer:
         return Writer(asyncio.get_running_loop(), Ends(), "test")
 
-    with nothing_left_behind():
+    with assert_nothing_is_left_behind():
         asyncio.run(main()).stop()
 
 
@@ -136,7 +136,7 @@ def test_stopping_when_a_job_has_just_ended_touches_nothing_closed() -> None:
             while not writer.finished:
                 await asyncio.sleep(0)
 
-        run(work)
+        assert_leaves_nothing(work)
 
 
 def test_the_loop_stands_aside_while_a_job_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +162,7 @@ def test_the_loop_stands_aside_while_a_job_is_under_way(monkeypatch: pytest.Monk
             await asyncio.sleep(0)
         assert 3 <= seen == len(naps)
 
-    run(work)
+    assert_leaves_nothing(work)
 
 
 def test_a_pipe_does_where_there_is_no_eventfd(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def test_a_pipe_does_where_there_is_no_eventfd(monkeypatch: pytest.MonkeyPatch) 
         await ends.next()
         assert writer.outcome == 1
 
-    run(work)
+    assert_leaves_nothing(work)
 
 
 def test_a_thread_that_does_not_start_leaves_no_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,5 +188,5 @@ def test_a_thread_that_does_not_start_leaves_no_descriptor(monkeypatch: pytest.M
             with pytest.raises(RuntimeError, match="start new thread"):
                 Writer(asyncio.get_running_loop(), Ends(), "test")
 
-    with nothing_left_behind():
+    with assert_nothing_is_left_behind():
         asyncio.run(main())

@@ -1,7 +1,7 @@
 """Private mounts: file systems in image files that vanish with the process that mounted them.
 
-Everything that mounts runs in a process of its own, started by `run_private` in a mount namespace
-of its own, so that nothing is left behind whatever happens.
+Everything that mounts runs in a process of its own, started by `assert_runs_private` in a mount
+namespace of its own, so that nothing is left behind whatever happens.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def private(*command: str) -> list[str]:
     return ["unshare", "--mount", "--propagation", "private", *command]
 
 
-def run_private(module: str, *arguments: str) -> str:
+def assert_runs_private(module: str, *arguments: str) -> str:
     """Run a module of ours with mounts of its own; returns what it prints, raises if it fails."""
     done = subprocess.run(
         private(sys.executable, "-m", module, *arguments),

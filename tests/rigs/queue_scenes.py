@@ -1,7 +1,7 @@
 """Scenes of queues on failing disks: `python -m tests.rigs.queue_scenes NAME DIRECTORY`.
 
 Each one plays on real files below DIRECTORY and ends with status 0 if all went as promised. Those
-that mount something must run in a mount namespace; see `mounts.run_private`.
+that mount something must run in a mount namespace; see `mounts.assert_runs_private`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Scenes that need a process of their own: `python -m tests.rigs.scenarios NAME DIRECTORY`.
 
 Each one plays on the real files below DIRECTORY and ends with status 0 if all went as promised.
-Those that mount something must run in a mount namespace; see `mounts.run_private`.
+Those that mount something must run in a mount namespace; see `mounts.assert_runs_private`.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def test_a_second_opener_through_another_path_is_refused(store: Path) -> None:
 
 def test_a_second_opener_through_a_bind_mount_is_refused(tmp_path: Path, not_run: NotRun) -> None:
     not_run.unless_mounts_work()
-    mounts.run_private("tests.rigs.scenarios", "bind_mount", str(tmp_path))
+    mounts.assert_runs_private("tests.rigs.scenarios", "bind_mount", str(tmp_path))
 
 
 def test_the_lock_dies_with_a_killed_owner(store: Path) -> None:

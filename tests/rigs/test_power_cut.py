@@ -11,7 +11,7 @@ import pytest
 
 from tests.rigs.conftest import NotRun
 from tests.rigs.cuts import Outcome, Plan
-from tests.rigs.mounts import run_private
+from tests.rigs.mounts import assert_runs_private
 from tests.support.figures import record
 
 EXT4_OPTIONS = ("", "data=writeback", "commit=1000", "nodelalloc")
@@ -24,7 +24,7 @@ DEEP = (pytest.mark.deep, pytest.mark.timeout(7200))
 
 def cut(plan: Plan, name: str) -> Outcome:
     """Run a plan in its own mount namespace and record its figures."""
-    printed = run_private("tests.rigs.cuts", msgspec.json.encode(plan).decode())
+    printed = assert_runs_private("tests.rigs.cuts", msgspec.json.encode(plan).decode())
     outcome = msgspec.json.decode(printed, type=Outcome)
     record(
         name,

@@ -12,7 +12,7 @@ import pytest
 
 from tests.rigs.conftest import NotRun
 from tests.rigs.crashes import Outcome, Plan
-from tests.rigs.mounts import ROOT, run_private
+from tests.rigs.mounts import ROOT, assert_runs_private
 from tests.support.figures import record
 
 EXT4_OPTIONS = ("", "data=writeback", "commit=1000", "nodelalloc")
@@ -27,7 +27,7 @@ def crash(plan: Plan, name: str) -> Outcome:
     """Run a plan in a process of its own and record its figures."""
     text = msgspec.json.encode(plan).decode()
     if plan.power:
-        printed = run_private("tests.rigs.crashes", text)
+        printed = assert_runs_private("tests.rigs.crashes", text)
     else:
         command = [sys.executable, "-m", "tests.rigs.crashes", text]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -19,7 +19,7 @@ from tests.support.figures import record
 MODULE = "tests.rigs.queue_scenes"
 
 
-def played(name: str, directory: Path, *around: str) -> str:
+def assert_plays(name: str, directory: Path, *around: str) -> str:
     """Play a scene in a process of its own; returns what it printed."""
     command = [*around, sys.executable, "-X", "dev", "-m", MODULE, name, str(directory)]
     done = subprocess.run(
@@ -35,14 +35,14 @@ def test_a_full_disk_refuses_puts_drains_and_takes_puts_again(
     tmp_path: Path, not_run: NotRun, scene: str, disk: str
 ) -> None:
     not_run.unless_mounts_work()
-    mounts.run_private(MODULE, scene, str(tmp_path), disk)
+    mounts.assert_runs_private(MODULE, scene, str(tmp_path), disk)
 
 
 def test_a_disk_that_stops_writing_stops_the_queue_and_keeps_what_was_confirmed(
     tmp_path: Path, not_run: NotRun
 ) -> None:
     not_run.unless_mounts_work()
-    mounts.run_private(MODULE, "read_only", str(tmp_path), "ext4")
+    mounts.assert_runs_private(MODULE, "read_only", str(tmp_path), "ext4")
 
 
 @pytest.mark.parametrize("number", [1, 3, 8, 12, 20, 45])
@@ -52,7 +52,7 @@ def test_a_sync_that_fails_stops_the_queue_and_a_reopen_has_what_was_confirmed(
     not_run.unless_installed("strace")
     strace = shutil.which("strace")
     assert strace is not None
-    printed = played(
+    printed = assert_plays(
         "failing_sync",
         tmp_path,
         *(strace, "-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync"),
@@ -72,7 +72,7 @@ def test_a_sync_that_fails_stops_the_queue_and_a_reopen_has_what_was_confirmed(
 
 @pytest.mark.parametrize("scene", ["owners", "fork", "threads", "closed_loop"])
 def test_a_queue_belongs_to_one_process_one_thread_and_one_loop(tmp_path: Path, scene: str) -> None:
-    played(scene, tmp_path)
+    assert_plays(scene, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +83,6 @@ def test_a_disk_that_hangs_does_not_hang_the_loop(
 ) -> None:
     not_run.unless_mounts_work()
     not_run.unless_installed("fsfreeze")
-    printed = mounts.run_private(MODULE, "frozen_disk", str(tmp_path), str(seconds))
+    printed = mounts.assert_runs_private(MODULE, "frozen_disk", str(tmp_path), str(seconds))
     lag = float(printed.partition("lag_ms=")[2])
     record("C14 frozen disk", seconds=seconds, worst_lag_ms=lag)

@@ -15,45 +15,45 @@ from tests.rigs.conftest import NotRun
 from tests.rigs.scenarios import OPTIONS, payload
 
 
-def played(name: str, directory: Path) -> str:
+def assert_plays(name: str, directory: Path) -> str:
     """Play a scene; returns what it printed."""
     done = scenarios.run(name, directory)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def play_with_mounts(name: str, directory: Path, not_run: NotRun) -> None:
+def assert_plays_with_mounts(name: str, directory: Path, not_run: NotRun) -> None:
     not_run.unless_mounts_work()
-    mounts.run_private("tests.rigs.scenarios", name, str(directory))
+    mounts.assert_runs_private("tests.rigs.scenarios", name, str(directory))
 
 
 @pytest.mark.parametrize("disk", ["full_tmpfs", "full_ext4"])
 def test_a_full_disk_refuses_puts_drains_to_empty_and_takes_puts_again_when_there_is_space(
     tmp_path: Path, not_run: NotRun, disk: str
 ) -> None:
-    play_with_mounts(disk, tmp_path, not_run)
+    assert_plays_with_mounts(disk, tmp_path, not_run)
 
 
 def test_acks_in_random_order_empty_a_disk_that_is_full(tmp_path: Path, not_run: NotRun) -> None:
-    play_with_mounts("acks_in_random_order", tmp_path, not_run)
+    assert_plays_with_mounts("acks_in_random_order", tmp_path, not_run)
 
 
 def test_a_read_only_disk_is_refused_and_nothing_changes(tmp_path: Path, not_run: NotRun) -> None:
-    play_with_mounts("read_only", tmp_path, not_run)
+    assert_plays_with_mounts("read_only", tmp_path, not_run)
 
 
 def test_a_disk_that_vanishes_stops_the_store_and_loses_nothing(
     tmp_path: Path, not_run: NotRun
 ) -> None:
-    play_with_mounts("vanished_disk", tmp_path, not_run)
+    assert_plays_with_mounts("vanished_disk", tmp_path, not_run)
 
 
 def test_a_limit_on_file_size_is_a_full_disk(tmp_path: Path) -> None:
-    played("file_size_limit", tmp_path)
+    assert_plays("file_size_limit", tmp_path)
 
 
 def test_a_limit_on_open_files_refuses_only_what_needs_one(tmp_path: Path) -> None:
-    played("open_files_limit", tmp_path)
+    assert_plays("open_files_limit", tmp_path)
 
 
 @pytest.mark.parametrize("number", [1, 2, 5, 9, 14, 40])

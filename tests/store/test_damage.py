@@ -50,7 +50,7 @@ def sample_of(ending: Ending) -> Sample:
     return build_sample(ending)
 
 
-def sweep(name: str, ending: Ending, cases: Iterable[Case]) -> Counter[Verdict]:
+def assert_no_silent_harm(name: str, ending: Ending, cases: Iterable[Case]) -> Counter[Verdict]:
     """Judge every case and keep the count of each verdict."""
     sample = sample_of(ending)
     verdicts: Counter[Verdict] = Counter()
@@ -88,33 +88,33 @@ def test_a_flipped_bit_in_any_byte(ending: Ending, shard: int) -> None:
         # Most files are the same as in the closed store; the last segment is what differs.
         last = sample_of(ending).segments[-1]
         cases = (case for i, case in enumerate(cases) if last in case.damaged or i % 4 == 0)
-    verdicts = sweep("flip", ending, cases)
+    verdicts = assert_no_silent_harm("flip", ending, cases)
     assert set(verdicts) <= {Verdict.NO_EFFECT, Verdict.ERROR_AT_OPEN, Verdict.ERROR_AT_READ}
 
 
 @ENDINGS
 def test_any_byte_of_any_header_set_to_another_value(ending: Ending) -> None:
-    verdicts = sweep("header_byte", ending, header_bytes(sample_of(ending)))
+    verdicts = assert_no_silent_harm("header_byte", ending, header_bytes(sample_of(ending)))
     assert set(verdicts) <= {Verdict.NO_EFFECT, Verdict.ERROR_AT_OPEN, Verdict.ERROR_AT_READ}
 
 
 @ENDINGS
 def test_files_cut_at_any_length(ending: Ending) -> None:
     """Of a store that was not closed, the end of the last segment may go without a trace."""
-    verdicts = sweep("truncate", ending, truncations(sample_of(ending), stride=11))
+    verdicts = assert_no_silent_harm("truncate", ending, truncations(sample_of(ending), stride=11))
     if ending is Ending.CLOSED:
         assert set(verdicts) == {Verdict.NO_EFFECT, Verdict.ERROR_AT_OPEN}
 
 
 @ENDINGS
 def test_sectors_that_are_zero_doubled_swapped_or_stale(ending: Ending) -> None:
-    verdicts = sweep("sector", ending, sectors(sample_of(ending)))
+    verdicts = assert_no_silent_harm("sector", ending, sectors(sample_of(ending)))
     assert set(verdicts) <= {Verdict.NO_EFFECT, Verdict.ERROR_AT_OPEN, Verdict.ERROR_AT_READ}
 
 
 @ENDINGS
 def test_files_that_are_dropped_doubled_renamed_or_swapped(ending: Ending) -> None:
-    verdicts = sweep("file", ending, whole_files(sample_of(ending)))
+    verdicts = assert_no_silent_harm("file", ending, whole_files(sample_of(ending)))
     assert set(verdicts) <= {Verdict.NO_EFFECT, Verdict.ERROR_AT_OPEN, Verdict.ERROR_AT_READ}
 
 
@@ -122,7 +122,7 @@ def test_files_that_are_dropped_doubled_renamed_or_swapped(ending: Ending) -> No
 @pytest.mark.parametrize("bit", range(8))
 @ENDINGS
 def test_every_bit_of_every_byte_flipped(ending: Ending, bit: int) -> None:
-    sweep("flip_all", ending, flips(sample_of(ending), bit=bit))
+    assert_no_silent_harm("flip_all", ending, flips(sample_of(ending), bit=bit))
 
 
 @pytest.mark.deep
@@ -130,13 +130,13 @@ def test_every_bit_of_every_byte_flipped(ending: Ending, bit: int) -> None:
 @ENDINGS
 def test_any_byte_of_any_header_set_to_every_value(ending: Ending, start: int) -> None:
     values = range(start, start + 16)
-    sweep("header_byte_all", ending, header_bytes(sample_of(ending), values))
+    assert_no_silent_harm("header_byte_all", ending, header_bytes(sample_of(ending), values))
 
 
 @pytest.mark.deep
 @ENDINGS
 def test_files_cut_at_every_length(ending: Ending) -> None:
-    sweep("truncate_all", ending, truncations(sample_of(ending), stride=1))
+    assert_no_silent_harm("truncate_all", ending, truncations(sample_of(ending), stride=1))
 
 
 # What the sweep found, or must not lose sight of, one by one.

@@ -95,7 +95,9 @@ def test_a_parent_that_cannot_be_synced_is_told(files: SimFiles) -> None:
 
 
 def test_a_parent_whose_file_system_knows_no_sync_is_left_so(files: SimFiles) -> None:
-    faulty(files, refuse("sync_dir", errno.EINVAL)).sync_parents()
+    directory = faulty(files, refuse("sync_dir", errno.EINVAL))
+    directory.sync_parents()
+    assert len(files._handles) == 1
 
 
 # The lock.
@@ -135,8 +137,10 @@ def test_names_are_sorted_by_kind_and_what_is_set_aside_is_nobodys(
     assert found.others == [f"{0:020}.log", "9.log", "letter.txt"]
 
 
-def test_a_name_that_is_gone_already_is_removed(directory: Directory) -> None:
+def test_a_name_that_is_gone_already_is_removed(files: SimFiles, directory: Directory) -> None:
+    before = names(files)
     directory.remove("nothing")
+    assert names(files) == before
 
 
 def test_a_directory_that_cannot_be_synced_is_told(files: SimFiles) -> None:

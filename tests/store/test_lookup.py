@@ -572,6 +572,8 @@ def test_a_segment_may_be_closed_twice() -> None:
     file = segment_file(HEADER.encode())
     file.close()
     file.close()
+    with pytest.raises(SegmentClosed):
+        list(file.frames(80, len(SEGMENT)))
 
 
 # Blocks of one frame.

@@ -325,6 +325,7 @@ def test_any_allocation_may_fail(name: str, burst: int, directory: Path) -> None
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_every_allocation_may_fail(name: str, burst: int, directory: Path) -> None:
     counts = starve_in_child(directory, name, every=True, burst=burst)
+    assert counts["refused"] + counts["failed"] > 0
     record("memory_errors_all", operation=name, burst=burst, **counts)
 
 

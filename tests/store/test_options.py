@@ -22,10 +22,13 @@ WRONG: list[tuple[dict[str, object], str]] = [
 
 
 def test_defaults_and_limits_themselves_are_allowed() -> None:
-    LogOptions()
-    LogOptions(segment_bytes=65536, segment_records=1, checkpoint_bytes=1)
-    LogOptions(fill_bytes=0, reserve_bytes=0)
-    LogOptions(fill_bytes=2 << 20, reserve_bytes=0, retention=Retention(min_segments=0))
+    assert LogOptions().segment_bytes == 64 << 20
+    least = LogOptions(segment_bytes=65536, segment_records=1, checkpoint_bytes=1)
+    assert (least.segment_bytes, least.segment_records, least.checkpoint_bytes) == (65536, 1, 1)
+    nothing_ahead = LogOptions(fill_bytes=0, reserve_bytes=0)
+    assert (nothing_ahead.fill_bytes, nothing_ahead.reserve_bytes) == (0, 0)
+    most = LogOptions(fill_bytes=2 << 20, reserve_bytes=0, retention=Retention(min_segments=0))
+    assert (most.fill_bytes, most.retention.min_segments) == (2 << 20, 0)
 
 
 @pytest.mark.parametrize(("settings", "message"), WRONG)

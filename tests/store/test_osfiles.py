@@ -137,6 +137,7 @@ def test_a_platform_that_cannot_drop_its_cache_is_left_alone(
 ) -> None:
     monkeypatch.delattr(os, "posix_fadvise", raising=False)
     files.forget_cache(directory)
+    assert files.list_dir(directory) == []
 
 
 @pytest.mark.parametrize("call", ["open_dir", "create", "open"])

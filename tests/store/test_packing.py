@@ -187,12 +187,12 @@ def test_what_is_held_is_enough_for_everything_that_commits_may_add() -> None:
             else:
                 draft.set_states([(f"\x01{random.randrange(40)}", b"v")])
                 draft.configure(queue, b"\x02" * random.randrange(90))
-            commit_and_compare(log, draft)
+            assert_enough_is_held(log, draft)
             if random.random() < 0.1:
                 log.compact(max_bytes=4000)
 
 
-def commit_and_compare(log: Log, draft: Draft) -> None:
+def assert_enough_is_held(log: Log, draft: Draft) -> None:
     before = upkeep.needed_bytes(log, 1) - 1
     segments = len(log.state.segments)
     log.commit(draft, sync=False)

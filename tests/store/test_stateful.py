@@ -15,7 +15,7 @@ from contextlib import suppress
 from random import Random
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import Phase
 from hypothesis import seed as hypothesis_seed
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -23,7 +23,6 @@ from hypothesis.stateful import (
     initialize,
     invariant,
     rule,
-    run_state_machine_as_test,
 )
 
 from fifoq.testing.crashes import image_after
@@ -43,6 +42,7 @@ from store.files import Handle
 from store.segment import index_name
 from store.state import State
 from tests.support import figures
+from tests.support.machines import assert_machine_holds
 from tests.support.oracle import check_names, observe
 from tests.support.workloads import PATH, World
 
@@ -352,35 +352,24 @@ def quiet() -> Iterator[None]:
     logger.setLevel(level)
 
 
-def live(seed: int, examples: int, steps: int, *, shrink: bool = True) -> None:
+def assert_lives(seed: int, examples: int, steps: int, *, shrink: bool = True) -> None:
     """Run the machine with a seed; a failure prints the rules that lead to it."""
     phases = [Phase.generate, Phase.shrink] if shrink else [Phase.generate]
     counts.clear()
     machine = hypothesis_seed(seed)(StoreMachine)
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=steps,
-            deadline=None,
-            database=None,
-            phases=phases,
-            print_blob=True,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    assert_machine_holds(machine, examples=examples, steps=steps, phases=phases, print_blob=True)
     figures.record("T2", seed=seed, **counts)
 
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_a_random_life_never_breaks_a_promise(shard: int) -> None:
-    live(shard, EXAMPLES // SHARDS, STEPS)
+    assert_lives(shard, EXAMPLES // SHARDS, STEPS)
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("shard", range(DEEP_SHARDS))
 def test_a_longer_random_life_never_breaks_a_promise(shard: int) -> None:
-    live(1000 + shard, DEEP_EXAMPLES // DEEP_SHARDS, DEEP_STEPS)
+    assert_lives(1000 + shard, DEEP_EXAMPLES // DEEP_SHARDS, DEEP_STEPS)
 
 
 # The machine itself, and what it found.
@@ -389,7 +378,7 @@ def test_a_longer_random_life_never_breaks_a_promise(shard: int) -> None:
 def test_the_machine_sees_a_counter_that_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(State, "skip_counters", lambda *_: None)
     with pytest.raises(AssertionError, match="rule 8"):
-        live(1, 200, STEPS, shrink=False)
+        assert_lives(1, 200, STEPS, shrink=False)
 
 
 def test_the_machine_sees_a_recovery_that_believes_the_cache(
@@ -398,7 +387,7 @@ def test_the_machine_sees_a_recovery_that_believes_the_cache(
     """After a failed sync the cache shows bytes that the disk never got."""
     monkeypatch.setattr(SimFiles, "forget_cache", lambda *_: None)
     with pytest.raises((AssertionError, CorruptionError)):
-        live(1, 200, STEPS, shrink=False)
+        assert_lives(1, 200, STEPS, shrink=False)
 
 
 def test_a_removal_on_a_full_disk_comes_before_what_restores_it() -> None:

@@ -389,6 +389,8 @@ def test_a_client_that_reads_nothing_does_not_hold_up_the_closing(
         raw.greet()
         raw.send(BLOCKS, b'{"queue":"big","first":1,"last":99999,"removed":true}')
         until(lambda: server.stats().bytes > 100_000)
+        assert server.stats().connections == 1
+    assert server.stats().connections == 0
     raw.socket.close()
 
 
@@ -452,13 +454,16 @@ def test_a_reader_that_hangs_does_not_hold_up_the_loop(
 
     monkeypatch.setattr("fifoq.server.served.describe", hang)
     with serving(path) as server, client_of(server) as client:
-        asking = threading.Thread(target=lambda: client.describe("main"))
+        answers: list[QueueDescription] = []
+        asking = threading.Thread(target=lambda: answers.append(client.describe("main")))
         asking.start()
-        held.wait(PATIENCE_SECONDS)
+        assert held.wait(PATIENCE_SECONDS)
         with Raw(server) as raw:
             raw.greet()  # which needs the loop alone
+        assert not answers
         let_go.set()
         asking.join()
+    assert len(answers) == 1
 
 
 def test_a_mistake_of_ours_is_told_without_its_words(
