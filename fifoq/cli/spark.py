@@ -1,4 +1,4 @@
-"""Verbs that run Spark on a store: spark archive, delays, dlq, drain."""
+"""Verbs that run Spark on a store: spark archive, replay, delays, rates, dlq, drain."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from fifoq.cli.arguments import DEFAULT_QUEUE, Json, OneQueue, QueueName, StoreP
 from fifoq.cli.frame import Ended, Status, make_app, run, verb
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from fifoq.spark.drain import Drain, Drained
 
 Master = Annotated[
@@ -19,9 +21,17 @@ LOCAL = "local[*]"
 
 
 def add_to(app: typer.Typer) -> None:
-    jobs = make_app("Spark on a store: archive, delays, dead letters, drain. Needs fifoq[spark].")
+    jobs = make_app(
+        "Spark on a store: archive, replay, delays, rates, dead letters, drain. Needs fifoq[spark]."
+    )
     verb(jobs, "archive", example="fifoq spark archive data/orders archive/orders")(archive)
+    verb(
+        jobs,
+        "replay",
+        example="fifoq spark replay archive/orders data/orders --into again --since 2026-11-16",
+    )(replay)
     verb(jobs, "delays", example="fifoq spark delays data/orders -q main")(delays)
+    verb(jobs, "rates", example="fifoq spark rates data/orders --seconds 10")(rates)
     verb(jobs, "dlq", example="fifoq spark dlq data/orders")(dlq)
     verb(jobs, "drain", example="fifoq spark drain data/orders tables/orders")(drain)
     app.add_typer(jobs, name="spark")
@@ -52,6 +62,47 @@ def archive(
     )
 
 
+def replay(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The archive's directory.")],
+    path: StorePath,
+    queue: QueueName = DEFAULT_QUEUE,
+    into: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The queue to fill. Without it the same name."),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only what was put then or later.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only what was put before.")
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Do it once: another one of that name adds nothing."),
+    ] = None,
+    master: Master = LOCAL,
+    json: Json = False,
+) -> None:
+    """Put archived records of a queue back into one, in their order, in one atomic write.
+
+    They get new counters and times. A live owner takes them in. Times are UTC unless they say
+    another zone.
+    """
+    moments = [_moment("--since", since), _moment("--until", until)]
+    again = _pipelines().replay
+    _show(
+        again(
+            *(_session(master), target, path),
+            queue=queue,
+            into=into,
+            since=moments[0],
+            until=moments[1],
+            name=name,
+        ),
+        json,
+    )
+
+
 def delays(
     path: StorePath, queue: OneQueue = None, master: Master = LOCAL, json: Json = False
 ) -> None:
@@ -60,6 +111,22 @@ def delays(
     Reads beside a live owner and changes nothing.
     """
     _show(_pipelines().delays(_session(master), path, queue=queue), json)
+
+
+def rates(
+    path: StorePath,
+    queue: OneQueue = None,
+    seconds: Annotated[
+        int, typer.Option("--seconds", metavar="SECONDS", min=1, help="Length of an interval.")
+    ] = 60,
+    master: Master = LOCAL,
+    json: Json = False,
+) -> None:
+    """Puts, bytes, removals and depth in each interval, for each queue.
+
+    Reads beside a live owner and changes nothing.
+    """
+    _show(_pipelines().rates(_session(master), path, queue=queue, seconds=seconds), json)
 
 
 def dlq(
@@ -158,6 +225,21 @@ async def _remove(path: str, queue: str, counter: int) -> int:
     async with session(path) as asked:
         request = RemoveUpto(queue=queue, counter=counter)
         return (await asked.ask(request, Count, seconds=None)).count
+
+
+def _moment(option: str, text: str | None) -> datetime | None:
+    """A time as a user writes it, UTC where it names no zone. BadParameter if it is none."""
+    from datetime import UTC, datetime
+
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is no time such as 2026-11-17T08:00:00Z", param_hint=option
+        ) from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _pipelines() -> Any:

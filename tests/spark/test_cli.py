@@ -33,9 +33,32 @@ def test_archive_delays_and_dead_letters(spark: SparkSession, used: Path, tmp_pa
     )
     (row,) = here("spark", "delays", used, "-q", "orders", "--json").json["rows"]
     assert (row["queue"], row["count"]) == ("orders", 3)
+    (row,) = here("spark", "rates", used, "-q", "orders", "--seconds", "3600", "--json").json[
+        "rows"
+    ]
+    assert (row["put_count"], row["removed_count"], row["deepest"]) == (10, 4, 10)
     (group,) = here("spark", "dlq", used, "-q", "orders", "--json").json["rows"]
     assert (group["cause"], group["reason"], group["count"]) == ("rejected", "too late", 1)
     assert "too late" in here("spark", "dlq", used, "-q", "orders").out.decode()
+
+
+def test_an_archive_is_put_back_once_by_name(
+    spark: SparkSession, used: Path, tmp_path: Path
+) -> None:
+    target, other = tmp_path / "archive", tmp_path / "other"
+    here("spark", "archive", used, target, "-q", "orders", "--tail", "--json")
+    again: list[str | Path] = ["spark", "replay", target, other, "-q", "orders", "--into", "again"]
+    again += ["--name", "one"]
+    since = "2020-01-01"
+    assert here(*again, "--since", since, "--json").json["records"] == 10
+    assert here(*again, "--since", since, "--json").json["records"] == 0
+    assert here(*again[:-2], "--until", since, "--json").json["records"] == 0
+    with fifoq.sync.open(other, queue="again") as queue:
+        assert [queue.take() for _ in range(len(queue))] == [
+            f"order {number}".encode() for number in range(10)
+        ]
+    wrong = here(*again, "--since", "yesterday", status=2)
+    assert "'yesterday' is no time such as" in wrong.err
 
 
 def test_drain_moves_each_record_once_and_removes_what_is_proved(
