@@ -28,15 +28,22 @@ def test_figures_of_a_test_that_ran_in_parts_become_one(
     }
 
 
-def test_the_report_holds_tests_coverage_jobs_and_benchmarks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a short run without coverage and benchmarks writes its figures."""
     monkeypatch.setattr(cover, "measure", lambda: (0, {"percent": 100.0}))
     monkeypatch.setattr(run, "_benchmarks", lambda: {"rows": []})
-    report = tmp_path / "report"
     for variable in ("FIFOQ_DEEP", "FIFOQ_FIGURES", "FIFOQ_WRITES_FIGURES"):
         monkeypatch.setenv(variable, "")
-    arguments = [f"--figures={report}", "-n0", "-q", "tests/test_support/test_clock.py"]
+    return tmp_path / "report"
+
+
+def short_run(report: Path) -> list[str]:
+    return [f"--figures={report}", "-n0", "-q", "tests/test_support/test_clock.py"]
+
+
+def test_the_report_holds_tests_coverage_jobs_and_benchmarks(report: Path) -> None:
+    arguments = short_run(report)
     assert run.main(arguments) == 0
     written = json.loads(report.read_text())
     assert list(written) == [
@@ -46,15 +53,8 @@ def test_the_report_holds_tests_coverage_jobs_and_benchmarks(
     assert written["tests"] == {"passed": 4, "failed": 0, "skipped": 0}
 
 
-def test_a_deep_run_and_the_suite_leave_each_others_figures_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cover, "measure", lambda: (0, {"percent": 100.0}))
-    monkeypatch.setattr(run, "_benchmarks", lambda: {"rows": []})
-    report = tmp_path / "report"
-    for variable in ("FIFOQ_DEEP", "FIFOQ_FIGURES", "FIFOQ_WRITES_FIGURES"):
-        monkeypatch.setenv(variable, "")
-    arguments = [f"--figures={report}", "-n0", "-q", "tests/test_support/test_clock.py"]
+def test_a_deep_run_and_the_suite_leave_each_others_figures_alone(report: Path) -> None:
+    arguments = short_run(report)
     assert run.main(arguments) == 0
     suite = json.loads(report.read_text())
     assert run.main(["--deep", *arguments]) == 0

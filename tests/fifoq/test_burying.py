@@ -315,18 +315,26 @@ async def test_a_full_disk_puts_off_a_move_that_nobody_waits_for(disk: SmallDisk
         assert [payload for payload, _ in await letters_of(store)] == [b"x" * 400_000]
 
 
+async def buried_on_a_full_disk(
+    disk: SmallDisk, store: Store, count: int, pairs: int
+) -> Queue[bytes]:
+    """A queue whose records have had their last attempt, and nowhere to go yet."""
+    orders = await store.queue("orders", max_retries=0)
+    await orders.put_many([b"%02d" % number * pairs for number in range(count)])
+    deliveries = await orders.lease_many(count)
+    disk.fill()
+    for delivery in deliveries:
+        delivery.nack(delay=0)
+    return orders
+
+
 async def test_while_the_disk_is_full_one_move_is_tried_for_all(
     disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each had a timer of its own: with many of them a full disk was a busy processor."""
     count = 3
     async with disk.open_store() as store:
-        orders = await store.queue("orders", max_retries=0)
-        await orders.put_many([b"%02d" % number * 200_000 for number in range(count)])
-        deliveries = await orders.lease_many(count)
-        disk.fill()
-        for delivery in deliveries:
-            delivery.nack(delay=0)
+        orders = await buried_on_a_full_disk(disk, store, count, 200_000)
         await asyncio.sleep(1)
         submitted = []
         submit = orders._committer.joints.submit
@@ -352,12 +360,7 @@ async def test_a_disk_with_little_space_is_not_asked_for_all_moves_again(
     """One that went was followed by all others, each refused again, four times a second."""
     count = 20
     async with disk.open_store() as store:
-        orders = await store.queue("orders", max_retries=0)
-        await orders.put_many([b"%02d" % number * 10_000 for number in range(count)])
-        deliveries = await orders.lease_many(count)
-        disk.fill()
-        for delivery in deliveries:
-            delivery.nack(delay=0)
+        orders = await buried_on_a_full_disk(disk, store, count, 10_000)
         await asyncio.sleep(1.1)
         submitted: list[Joint] = []
         submit, loop = orders._committer.joints.submit, asyncio.get_running_loop()

@@ -61,6 +61,11 @@ class Mutant(NamedTuple):
     package: str = "store"
 
 
+def of_fifoq(name: str, module: str, old: str, new: str, *killers: str) -> Mutant:
+    """A mutant of the other package."""
+    return Mutant(name, module, old, new, killers, "fifoq")
+
+
 COMMITS: Final = (
     Mutant(
         "a commit returns without its sync",

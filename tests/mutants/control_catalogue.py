@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.catalogue import Mutant
+from tests.mutants.catalogue import of_fifoq as _mutant
 
 TAKING: Final = "tests/cli/test_taking.py"
 VISIT: Final = "tests/control/test_visit.py"
 SHAPES: Final = "tests/control/test_shapes.py"
-
-
-def _mutant(name: str, module: str, old: str, new: str, *killers: str) -> Mutant:
-    return Mutant(name, module, old, new, killers, "fifoq")
-
 
 CONTROL_MUTANTS: Final = (
     _mutant(

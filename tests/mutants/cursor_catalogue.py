@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.catalogue import Mutant
+from tests.mutants.catalogue import of_fifoq as _mutant
 
 CURSOR: Final = "tests/fifoq/test_cursor.py"
 MEMBERS: Final = "tests/fifoq/test_cursor_members.py"
@@ -12,11 +12,6 @@ CURSOR_CUTS: Final = (
     "tests/fifoq/test_cursor_model.py"
     "::test_a_committed_position_survives_a_cut_or_a_kill_at_every_call"
 )
-
-
-def _mutant(name: str, module: str, old: str, new: str, *killers: str) -> Mutant:
-    return Mutant(name, module, old, new, killers, "fifoq")
-
 
 CURSOR_MUTANTS: Final = (
     _mutant(

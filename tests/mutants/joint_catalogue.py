@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.catalogue import Mutant
+from tests.mutants.catalogue import of_fifoq as _mutant
 
 JOINT: Final = "tests/fifoq/test_joint.py"
 TRANSACTION: Final = "tests/fifoq/test_transaction.py"
 BURYING: Final = "tests/fifoq/test_burying.py"
 LETTERS: Final = "tests/fifoq/test_dead_letters.py"
-
-
-def _mutant(name: str, module: str, old: str, new: str, *killers: str) -> Mutant:
-    return Mutant(name, module, old, new, killers, "fifoq")
-
 
 JOINT_MUTANTS: Final = (
     _mutant(

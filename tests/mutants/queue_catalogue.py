@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.catalogue import Mutant
+from tests.mutants.catalogue import of_fifoq as _mutant
 from tests.mutants.control_catalogue import CONTROL_MUTANTS
 from tests.mutants.cursor_catalogue import CURSOR_MUTANTS
 from tests.mutants.durable_catalogue import DURABLE_MUTANTS
@@ -35,11 +35,6 @@ STAGED_TIMES: Final = (
 
 QUEUE_BATTERY: Final = (FAULTS, CANCELLATION)
 """Everything that is tried after a mutant's own killers."""
-
-
-def _mutant(name: str, module: str, old: str, new: str, *killers: str) -> Mutant:
-    return Mutant(name, module, old, new, killers, "fifoq")
-
 
 QUEUE_MUTANTS: Final = (
     _mutant(

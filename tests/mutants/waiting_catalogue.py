@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.catalogue import Mutant
+from tests.mutants.catalogue import of_fifoq as _mutant
 
 DELAY: Final = "tests/fifoq/test_delay.py"
 EXPIRY: Final = "tests/fifoq/test_expiry.py"
@@ -12,11 +12,6 @@ KEYS: Final = "tests/fifoq/test_ordering_keys.py"
 LANES: Final = "tests/fifoq/test_lanes.py"
 MANY: Final = "tests/fifoq/test_lease_many.py"
 RETRY: Final = "tests/fifoq/test_retry.py"
-
-
-def _mutant(name: str, module: str, old: str, new: str, *killers: str) -> Mutant:
-    return Mutant(name, module, old, new, killers, "fifoq")
-
 
 WAITING_MUTANTS: Final = (
     _mutant(

@@ -18,7 +18,7 @@ from store.blocks import (
     decode_block,
     records_weight,
 )
-from store.checkpoint import Checkpoint, UnloggedEntry, encode_checkpoint
+from store.checkpoint import UnloggedEntry, encode_checkpoint
 from store.draft import Draft
 from store.errors import CounterExhausted, DiskFull, ItemTooLarge
 from store.frames import BLOCK_COUNT_MAX, BODY_BYTES_MAX
@@ -28,6 +28,7 @@ from store.ranges import merged
 from store.repeats import joined
 from store.segment_state import SegmentState
 from store.state import QueueState, State
+from tests.support.checkpoints import checkpoint_of
 from tests.support.clock import ManualClock
 
 
@@ -215,21 +216,7 @@ def test_a_lease_of_a_record_that_goes_in_the_same_draft_is_forgotten(
 
 
 def checkpoint_bytes(state: State) -> int:
-    checkpoint = Checkpoint(
-        number=1,
-        clean=False,
-        written_at=0,
-        segment=1,
-        offset=0,
-        sequence=0,
-        last_checksum=0,
-        segments=state.segment_entries(),
-        queues=[found.entry() for found in state.queues.values() if found.genesis_segment],
-        states=state.states,
-        damage=[],
-        unlogged=list(state.unlogged.values()),
-    )
-    return len(encode_checkpoint(checkpoint, bytes(16)))
+    return len(encode_checkpoint(checkpoint_of(state), bytes(16)))
 
 
 def test_a_checkpoint_grows_no_more_than_the_draft_says(state: State, queue: QueueState) -> None:

@@ -40,24 +40,33 @@ def quarantined(open_store: OpenStore, files: SimFiles) -> Log:
     return again
 
 
-def test_damage_across_the_place_of_the_checkpoint_loses_what_is_behind_it(
-    log: Log, open_store: OpenStore, files: SimFiles
-) -> None:
-    """It began before that place, was not counted as a loss, and counters came again."""
+def put_around_a_checkpoint(log: Log) -> int:
+    """Two records before it, one behind; returns where the second one begins."""
     log.put("orders", [RECORD])
     start = log.tail.length
     log.put("orders", [RECORD])
     log.checkpoint()
     log.put("orders", [RECORD])
+    return start
+
+
+def assert_the_second_is_missing_and_more_may_be(log: Log) -> None:
+    assert told(log).missing == {"orders": [(2, 2)]}
+    assert told(log).unknown == {"orders": 3}
+    assert counters(log) == [1]
+    assert log.put("orders", [RECORD])[0] > 3 + RESERVED_COUNTERS
+
+
+def test_damage_across_the_place_of_the_checkpoint_loses_what_is_behind_it(
+    log: Log, open_store: OpenStore, files: SimFiles
+) -> None:
+    """It began before that place, was not counted as a loss, and counters came again."""
+    start = put_around_a_checkpoint(log)
     end = log.tail.length
     log.seal()
     log.release()
     files.damage(segment(1), start + 8, bytes(end - start - 8))
-    again = quarantined(open_store, files)
-    assert told(again).missing == {"orders": [(2, 2)]}
-    assert told(again).unknown == {"orders": 3}
-    assert counters(again) == [1]
-    assert again.put("orders", [RECORD])[0] > 3 + RESERVED_COUNTERS
+    assert_the_second_is_missing_and_more_may_be(quarantined(open_store, files))
 
 
 def test_damage_before_the_checkpoint_leaves_nothing_unknown(
@@ -115,17 +124,10 @@ def test_a_segment_that_was_cut_short_is_opened_by_everybody_afterwards(
 def test_a_last_segment_cut_before_the_checkpoint_may_have_lost_more(
     log: Log, open_store: OpenStore, files: SimFiles
 ) -> None:
-    log.put("orders", [RECORD])
-    length = log.tail.length
-    log.put("orders", [RECORD])
-    log.checkpoint()
-    log.put("orders", [RECORD])
+    length = put_around_a_checkpoint(log)
     log.release()
     cut(files, segment(1), length)
-    again = quarantined(open_store, files)
-    assert told(again).missing == {"orders": [(2, 2)]}
-    assert told(again).unknown == {"orders": 3}
-    assert again.put("orders", [RECORD])[0] > 3 + RESERVED_COUNTERS
+    assert_the_second_is_missing_and_more_may_be(quarantined(open_store, files))
 
 
 def test_an_index_that_speaks_of_a_lost_frame_is_built_again(

@@ -19,7 +19,7 @@ from fifoq.testing.image import Image
 from fifoq.testing.simfiles import SimFiles
 from store import LogOptions, open_log
 from store.blocks import ACKED, records_weight
-from store.checkpoint import Checkpoint, UnloggedEntry, decode_checkpoint, encode_checkpoint
+from store.checkpoint import UnloggedEntry, decode_checkpoint, encode_checkpoint
 from store.checksum import CRC32C, check_function, segment_seed
 from store.directory import Directory
 from store.draft import Draft
@@ -40,6 +40,7 @@ from store.replay import apply_frame
 from store.segment import Frame
 from store.segment_state import SegmentState
 from store.state import QueueState, State
+from tests.support.checkpoints import checkpoint_of
 from tests.support.clock import ManualClock
 
 CHECK = check_function(CRC32C)
@@ -298,20 +299,7 @@ class Twins:
 
 
 def through_checkpoint(state: State) -> State:
-    checkpoint = Checkpoint(
-        number=1,
-        clean=False,
-        written_at=0,
-        segment=1,
-        offset=0,
-        sequence=0,
-        last_checksum=0,
-        segments=state.segment_entries(),
-        queues=[queue.entry() for queue in state.queues.values() if queue.genesis_segment],
-        states=state.states,
-        damage=state.damage,
-        unlogged=list(state.unlogged.values()),
-    )
+    checkpoint = checkpoint_of(state)
     loaded = State()
     loaded.load(decode_checkpoint(encode_checkpoint(checkpoint, bytes(16)))[1])
     return loaded
