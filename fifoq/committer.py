@@ -13,14 +13,12 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from fifoq.errors import QueueClosed
-from fifoq.intake import Intake
 from fifoq.jobs import (
     READ_RECORDS,
     Call,
     Commit,
     Job,
     Read,
-    Waiter,
     add_batch,
     as_ours,
     counters_run_low,
@@ -30,20 +28,15 @@ from fifoq.jobs import (
 from fifoq.line import Line
 from fifoq.logs import fields, name_of
 from fifoq.options import MEMORY, SYNC
-from fifoq.runs import FRAME_BYTES_MAX, LINES_PER_FRAME_MAX, Batch, Claim, time_runs
-from store import FifoqError, ForkError, Log
+from fifoq.runs import FRAME_BYTES_MAX, LINES_PER_FRAME_MAX, Batch, time_runs
+from fifoq.settling import Settling, needs_tail, waits
+from store import ForkError, Log
 
 logger = logging.getLogger("fifoq")
 
-SEAL_SECONDS: Final = 0.05
-"""After this much silence the log is sealed, so that readers see the last commit."""
-RETRY_SECONDS: Final = 0.25
-"""How often records that a full disk refused are tried again."""
 LINGER_TURNS_MAX: Final = 2
 CALL_AFTER: Final = 8
 """Commits that may be made before a call that waits: producers that never pause do not stop it."""
-COMPACT_EVERY: Final = 8
-"""Commits between two steps of compaction at least, while there is something to compact."""
 COMPACT_BYTES: Final = 256 << 10
 """How much such a step copies."""
 COMPACT_PAUSE: Final = 9
@@ -56,7 +49,7 @@ BEHIND: Final = 4
 _NO_LINES: Final[dict[Line, None]] = {}
 
 
-class Committer(Intake):
+class Committer(Settling):
     """Owns the log of one store, on one event loop."""
 
     # Life.
@@ -296,12 +289,12 @@ class Committer(Intake):
         if self._due:
             # Flushes and those whose line did not fit wait for the next frame.
             sealed = {line for line, _ in batches}
-            self.waiters = [w for w in waiters if w.line not in sealed or _needs_tail(w)]
-            waiters = [w for w in waiters if w.line in sealed and not _needs_tail(w)]
+            self.waiters = [w for w in waiters if w.line not in sealed or needs_tail(w)]
+            waiters = [w for w in waiters if w.line in sealed and not needs_tail(w)]
         elif not puts:
             # Some came while the frame with the tails was refused: this one confirms none of them.
-            unwritten = bool(self.joints.waiting) or any(map(_waits, self.lines.values()))
-            early = {w for w in waiters if _needs_tail(w) or (w.line is None and unwritten)}
+            unwritten = bool(self.joints.waiting) or any(map(waits, self.lines.values()))
+            early = {w for w in waiters if needs_tail(w) or (w.line is None and unwritten)}
             self.waiters = [w for w in waiters if w in early]
             waiters = [w for w in waiters if w not in early]
         rest = self._due or bool(self.waiters or self.joints.waiting)
@@ -373,217 +366,6 @@ class Committer(Intake):
         self._unsynced_records += records
         every = self.options.sync_every
         return level == SYNC or (every is not None and self._unsynced_records >= every)
-
-    # What jobs report.
-
-    def committed(self, job: Commit) -> None:
-        """A frame is written, and synced if it was to be."""
-        self.sealed_bytes = 0
-        self._give_room()
-        if self.refused is not None and (
-            any(batch.runs for _, batch in job.batches) or not any(map(_waits, self._dirty))
-        ):
-            self.refused = None
-        log = self._open_log
-        if job.batches:
-            self.commit_count += 1
-            self.record_count += job.record_count
-            self._upkeep_due = log.upkeep_due() or (
-                self._sparse
-                and self.commit_count - self._kept_at >= COMPACT_EVERY
-                and self.loop.time() >= self._compact_at
-            )
-        for line, batch in job.batches:
-            line.confirm()
-            if batch.upto or batch.restored:
-                line.records_came()
-            if line.restored:
-                self._dirty[line] = None
-                self._due = True
-        if self.followers:
-            self._tell_followers(job)
-        self._resolve(job.waiters)
-        if self.joints.under_way:
-            self.joints.committed()
-        if job.synced or log.durable_upto == log.sequence:
-            self._unsynced_records = 0
-            self.syncs.add(int(log.last_sync_seconds * 1e9))
-        elif self._sync_timer is None and self.options.sync_interval is not None:
-            self._sync_timer = self.loop.call_later(self.options.sync_interval, self._sync_is_due)
-        self.watch_idleness()
-
-    def _tell_followers(self, job: Commit) -> None:
-        for line, batch in job.batches:
-            if batch.upto:
-                for follower in self.followers.get(line.name, ()):
-                    follower.records_came()
-
-    def _leave_followers(self) -> None:
-        for followers in self.followers.values():
-            for follower in followers:
-                follower.store_closed()
-
-    def _resolve(self, waiters: list[Waiter]) -> None:
-        for waiter in waiters:
-            future = waiter.future
-            if not future.done():
-                future.set_result(None)
-            elif waiter.claim is not None and waiter.claim.sealed and waiter.line is not None:
-                # The taker left after its records were sealed: they come back with the next frame.
-                self.restore(waiter.line, waiter.claim)
-
-    def restore(self, line: Line, claim: Claim) -> None:
-        """Bring back records whose removal was committed after their taker had left."""
-        line.come_restored(claim.records)
-        self._dirty[line] = None
-        self.commit_soon()
-
-    def refuse(self, job: Commit, error: FifoqError) -> None:
-        """Nothing of the frame was stored and the log goes on."""
-        self.error_count += 1
-        self.sealed_bytes = 0
-        had_puts = (
-            any(batch.upto or batch.marks for _, batch in job.batches) or self.joints.set_states
-        )
-        for line, batch in job.batches:
-            self.waiting_bytes += batch.frame_bytes
-            line.unseal()
-            self._dirty[line] = None
-            if batch.restored and not had_puts:
-                line.give_back_early()
-                line.records_came()
-        self.joints.refused(error, again=had_puts)
-        kept = [waiter for waiter in job.waiters if had_puts and not _needs_tail(waiter)]
-        for waiter in job.waiters:
-            if waiter not in kept:
-                self._refuse_waiter(waiter, error)
-        if any(map(_waits, self._dirty)):
-            self.refused = error
-            for waiter in kept:
-                if waiter.line is None:
-                    self._refuse_waiter(waiter, error)
-        if not had_puts:
-            if self.joints.waiting:
-                self.commit_soon()
-            self._retry_later()
-            self._give_room()
-            return
-        # Removals need no space of their own: try them alone.
-        self.waiters = kept + self.waiters
-        self._level = max(self._level, job.level)
-        drains = kept or self.joints.waiting or any(map(_removes, self._dirty))
-        positions = [line for line, batch in job.batches if batch.marks and not batch.upto]
-        retry = self._seal(puts=False) if drains else None
-        for line in (*self.lines.values(), *positions):
-            if line.dirty:
-                self._dirty[line] = None
-        if self.joints.waiting:
-            # They came while the frame was refused, and are to be told as well.
-            self.commit_soon()
-        if retry is not None and self.runner is not None:
-            self._job = retry
-            self.runner.start(retry.run)
-        self._retry_later()
-        # Whoever waits for room is to hear why there is none.
-        self._give_room()
-
-    def _refuse_waiter(self, waiter: Waiter, error: FifoqError) -> None:
-        line = waiter.line
-        if line is not None and waiter.count:
-            line.withdraw(waiter.first, waiter.count)
-            waiter.count = 0
-            line.records_went()
-        if line is not None and waiter.claim is not None and waiter.claim in line.claims:
-            line.claims.remove(waiter.claim)
-            if waiter.claim.left:
-                line.restoring -= len(waiter.claim.records)
-            for record in waiter.claim.records:
-                line.give_back(record)
-            line.records_came()
-        if not waiter.future.done():
-            waiter.future.set_exception(error)
-
-    def _retry_later(self) -> None:
-        if self._dirty and self._flush_timer is None:
-            self._flush_seconds = RETRY_SECONDS
-            self._set_flush_timer(RETRY_SECONDS)
-
-    def fail(self, error: FifoqError, waiters: list[Waiter]) -> None:
-        """What is on disk is unknown until a reopen: everything stops."""
-        if self.failure is None:
-            self.failure = error
-            self.error_count += 1
-            logger.error(
-                "store failed: %s",
-                type(error).__name__,
-                extra=fields("failed", self.path, error=name_of(error)),
-            )
-        waiting, self.waiters = waiters + self.waiters, []
-        for waiter in waiting:
-            if not waiter.future.done():
-                waiter.future.set_exception(error)
-        self.joints.fail(error)
-        for line in self.lines.values():
-            line.close_windows()
-            line.records_came()
-        for call in self._calls:
-            call.fail(error)
-        self._calls.clear()
-        self._reads.clear()
-        self._leave_followers()
-        self._give_room()
-        self.cancel_timers()
-
-    # Timers.
-
-    def _sync_is_due(self) -> None:
-        self._sync_timer = None
-        self.on_sync_due()
-
-    def watch_idleness(self) -> None:
-        """Have the log sealed after a while in which nothing happens."""
-        if self._idle_timer is None and not self.closed:
-            self._idle_timer = self.loop.call_later(SEAL_SECONDS, self._look_for_idleness)
-
-    def _look_for_idleness(self) -> None:
-        self._idle_timer = None
-        if self.failure is not None or self.closed:
-            return
-        idle = self.loop.time() - self._last_active
-        if self._job is not None or self._due or idle < SEAL_SECONDS * 0.9:
-            self.watch_idleness()
-            return
-        log = self._open_log
-        if log.durable_upto == log.sequence or self.options.sync_interval is not None:
-            self.on_idle()
-
-
-def _waits(line: Line) -> bool:
-    """Whether records of the line wait to be written."""
-    return line.waits
-
-
-def _needs_tail(waiter: Waiter) -> bool:
-    """Whether what the waiter waits for can not be committed without records of the tail."""
-    line, claim = waiter.line, waiter.claim
-    if line is None:
-        return False
-    if claim is not None:
-        return claim.last >= line.tail_first
-    return bool(waiter.count) or waiter.first >= line.tail_first
-
-
-def _removes(line: Line) -> bool:
-    return bool(
-        line.removed
-        or line.claims
-        or line.acked
-        or line.dropped
-        or line.expired
-        or line.purged
-        or line.leases
-        or line.restored
-    )
 
 
 def _keep_house(log: Log) -> tuple[bool, float]:

@@ -21,7 +21,7 @@ from fifoq.codec import (
     HEADERS_MAX,
     OWN_PREFIX,
 )
-from fifoq.committer import LINGER_TURNS_MAX, RETRY_SECONDS, SEAL_SECONDS
+from fifoq.committer import LINGER_TURNS_MAX
 from fifoq.delivery import EXTENDED_SECONDS_MAX
 from fifoq.intake import UNSEALED_BYTES_MAX
 from fifoq.line import CACHE_BYTES_MAX
@@ -32,6 +32,7 @@ from fifoq.recurring import CATCH_UP_MAX, EVERY_SECONDS_MIN
 from fifoq.recurring import ITEM_BYTES_MAX as SCHEDULE_BYTES_MAX
 from fifoq.runs import SAME_TIME_NS
 from fifoq.schedules import SCHEDULES_MAX
+from fifoq.settling import RETRY_SECONDS, SEAL_SECONDS
 from fifoq.taking import TAKE_MANY_MAX
 from fifoq.writer import ASIDE_AFTER_SECONDS, ASIDE_SECONDS
 from pages.api import modules

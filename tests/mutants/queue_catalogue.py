@@ -49,7 +49,7 @@ QUEUE_MUTANTS: Final = (
     ),
     _mutant(
         "the records of a taker that left after the seal stay away",
-        "committer",
+        "settling",
         "                self.restore(waiter.line, waiter.claim)\n",
         "                pass\n",
         FAULTS,
@@ -236,7 +236,7 @@ QUEUE_MUTANTS: Final = (
     ),
     _mutant(
         "waiters of the next frame are resolved with this one",
-        "committer",
+        "settling",
         "        self._resolve(job.waiters)\n",
         "        self._resolve(job.waiters + self.waiters)\n",
         "tests/fifoq/test_put.py",
