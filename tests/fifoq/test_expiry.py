@@ -69,8 +69,23 @@ async def test_thousands_that_expired_in_a_row_go_in_one_step(
         assert len(q.expired) <= 3
         assert (len(q), q.stats().expired) == (1, 5001)
         assert await q.take() == b"young"
+    # However young they look to the next owner.
+    now[0] -= 10 * SECOND
     async with bench.open() as q:
         assert (len(q), q.stats().total_put_count) == (0, 5002)
+
+
+async def test_a_row_of_expired_records_ends_where_one_is_young(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = fake_time(monkeypatch)
+    async with bench.open(durability="memory") as q:
+        for item, ttl in ((b"a", 10), (b"b", 10), (b"c", 20), (b"d", 10), (b"e", None)):
+            await q.put(item, ttl=ttl)
+        now[0] += 10 * SECOND
+        assert (await q.peek(), q.stats().expired) == (b"c", 2)
+        assert await drained(q) == [b"c", b"e"]
+        assert q.stats().expired == 3
 
 
 async def test_a_record_in_time_is_handed_out(
