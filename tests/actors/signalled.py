@@ -47,6 +47,7 @@ async def feed(worker: Ref[int], other: Ref[int]) -> None:
     with suppress(ActorStopped):
         while True:
             await other.tell(0)
+            # Paced: the signal comes from another process, at a moment that nobody here knows.
             await asyncio.sleep(0.01)
     print("refused", flush=True)
 

@@ -34,6 +34,7 @@ async def main(path: str) -> None:
     async with fifoq.open_store(path) as store:
         await store.queue("main")
         await store.queue("orders", type=Order)
+        # Another process waits for the word, and is the one that loses patience.
         while not is_there(path):
             await asyncio.sleep(0.01)
         print("ready", os.getpid(), flush=True)

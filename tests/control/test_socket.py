@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,14 +56,17 @@ def store(tmp_path: Path) -> Iterator[fifoq.sync.Store]:
 
 
 def wait_for(path: Path) -> None:
+    """Until its owner listens."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
     with socket.socket(socket.AF_UNIX) as probe:
-        while True:
+        while time.monotonic() < deadline:
             try:
                 with place.address(str(path)) as short:
                     probe.connect(short)
                 return
             except (FileNotFoundError, ConnectionRefusedError):
                 continue
+    raise AssertionError("nobody listens")
 
 
 def raw(path: str) -> socket.socket:

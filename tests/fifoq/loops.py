@@ -33,11 +33,11 @@ def on_each_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
     return marked
 
 
-async def until(condition: Callable[[], object]) -> None:
-    """Let the loop turn until the condition holds."""
+async def until(condition: Callable[[], object], *, pause: float = 0.0) -> None:
+    """Let the loop turn until the condition holds; with a pause for one that costs something."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not condition():
-            await asyncio.sleep(0)
+            await asyncio.sleep(pause)
 
 
 async def turns(count: int = 3) -> None:

@@ -16,7 +16,7 @@ from fifoq.testing.crashes import after_process_crash, crash_points, power_image
 from fifoq.testing.simfiles import SimFiles
 from store import Reader
 from tests.fifoq.server.support import client_of, serving
-from tests.fifoq.support import Bench, drained
+from tests.fifoq.support import Bench, drained, started
 
 ALIKE = [b'{"event":"page_view","user":%d}' % (n % 7) for n in range(200)]
 SIZE = sum(map(len, ALIKE))
@@ -104,8 +104,7 @@ async def test_a_taker_that_leaves_gets_a_compressed_record_back(bench: Bench) -
     async with bench.open(compression="zlib") as q:
         await q.put_many([item * 100 for item in ALIKE])
         bench.runner.hold()
-        take = asyncio.ensure_future(q.take())
-        await asyncio.sleep(0.01)
+        take = await started(q.take())
         take.cancel()
         bench.runner.let_go()
         with pytest.raises(asyncio.CancelledError):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import fifoq
 import fifoq.sync
 from fifoq.consumers import read_positions
 from store import Reader
-from tests.fifoq.loops import PATIENCE_SECONDS, on_each_loop
+from tests.fifoq.loops import on_each_loop, until
 
 READ_AND_SAY = """
 import sys
@@ -29,12 +28,6 @@ with Reader(path) as reader:
     print(counters[-1] + 1, id_text(reader.store_id), flush=True)
 sys.stdin.read()
 """
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 def kept(path: Path) -> list[int]:
@@ -63,7 +56,7 @@ async def test_a_consumer_that_is_killed_holds_until_its_checkpoint_proves_more(
         assert list(read_positions(str(path))) == ["other-process"]
         assert await queue.remove_upto(600) == 600
         await queue.put(b"there is a tail")
-        await eventually(lambda: bool(queue.stats().consumers))
+        await until(lambda: queue.stats().consumers, pause=0.02)
         assert queue.stats().consumers[0].lag_records == 601
         assert kept(path) == list(range(1, 602))
         for name in ("offsets", "commits"):
@@ -71,7 +64,7 @@ async def test_a_consumer_that_is_killed_holds_until_its_checkpoint_proves_more(
         offset = f'{{"counter": {end}, "store": "{store_id}"}}'
         (checkpoint / "offsets/0").write_text(f"v1\n{{}}\n{offset}")
         (checkpoint / "commits/0").write_text("v1\n{}")
-        await eventually(lambda: len(list(path.glob("*.log"))) <= 2)
+        await until(lambda: len(list(path.glob("*.log"))) <= 2, pause=0.02)
         assert kept(path)[-1] == 601
         assert queue.stats().consumers[0].counter == 601
 

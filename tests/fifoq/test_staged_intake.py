@@ -19,6 +19,7 @@ from fifoq.staged import decode_progress, state_name
 from fifoq.testing.crashes import after_process_crash, crash_points, power_images
 from fifoq.testing.simfiles import SimFiles
 from store import open_log
+from tests.fifoq.loops import until
 from tests.fifoq.support import PATH, Bench, SmallDisk, drained, started
 from tests.support.staging import block_of, staged_batch
 
@@ -458,16 +459,15 @@ def test_an_idle_owner_is_told_of_staged_files_by_the_system(tmp_path: Path) -> 
             log = q.owner._committer.log
             assert log is not None
             await q.put(b"a")
-            # The seal and what follows from it are done: nothing is left that would wake it.
+            # By then the seal and what follows from it are done, and nothing is left that would
+            # wake it. That nothing comes has no event, and the system's news need a real clock.
             await asyncio.sleep(0.3)
             for batch in range(2):
                 files = staged_batch(log.store_id, [[b"%d" % batch]], batch=batch)
                 (tmp_path / "store/staged").mkdir(exist_ok=True)
                 for name, content in files.items():
                     (tmp_path / "store/staged" / name).write_bytes(content)
-                async with asyncio.timeout(20):
-                    while len(q) < batch + 2:
-                        await asyncio.sleep(0.01)
+                await until(lambda batch=batch: len(q) == batch + 2, pause=0.01)  # type: ignore[misc]
             return await q.take_many(10)
 
     if sys.platform == "linux":

@@ -311,6 +311,7 @@ async def frozen_disk(point: Path, seconds: float) -> None:
     lag = Lag()
     watching = asyncio.ensure_future(lag.measure())
     async with frozen(point, seconds):
+        # The pauses are real: a disk that hangs tells nobody, and the lag of the loop is measured.
         stuck = asyncio.ensure_future(strong.put(b"c"))
         await asyncio.sleep(0.1)
         assert await strong.peek() == b"a"

@@ -103,6 +103,7 @@ class Steady:
             count = len(await queue.take_many(40))
             # Not before it is there: others count meanwhile.
             self.taken += count
+            # Paced, as one who handles what it took; the soak is over by the real clock.
             await asyncio.sleep(0.002)
 
     async def _hold(self, queue: Queue[bytes]) -> None:

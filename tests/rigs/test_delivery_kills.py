@@ -73,6 +73,7 @@ def live_and_die(path: Path, heard: Heard, seed: int, seconds: float) -> None:
     assert process.stdout is not None
     first = process.stdout.readline()
     if first == b"ready\n":
+        # At a moment that nobody chose: that is what is tried.
         time.sleep(seconds)
     process.send_signal(signal.SIGKILL)
     output, errors = process.communicate(timeout=SILENCE_SECONDS_MAX)

@@ -189,6 +189,7 @@ class Traffic:
             number = self._call("flush", queue, 2)
             await queue.flush()
             self._say("r", number, (), 0)
+            # In between others commit at their own levels.
             await asyncio.sleep(0.005)
 
     async def _rest(self) -> None:
