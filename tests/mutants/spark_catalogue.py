@@ -15,6 +15,9 @@ UNITS: Final = f"{ARCHIVE}::test_units_of_one_queue_are_told_from_those_of_anoth
 ONE_RUN: Final = f"{ARCHIVE}::test_a_shelf_is_of_one_store_and_for_one_run_at_a_time"
 LACKING: Final = f"{ARCHIVE}::test_a_position_is_the_first_counter_that_the_archive_lacks"
 EDGES: Final = "tests/spark/test_edges.py"
+EARLIER: Final = (
+    f"{EDGES}::test_a_batch_that_is_refused_when_nobody_waits_any_more_fails_the_next_one"
+)
 LOCAL: Final = "tests/spark/test_local.py"
 PARTS: Final = "tests/spark/test_staged_parts.py"
 PUT_TIMES: Final = (
@@ -44,6 +47,13 @@ SPARK_MUTANTS: Final = (
         "            _check_same_query(sink, ours)\n",
         "            pass\n",
         EDGES,
+    ),
+    _mutant(
+        "a query goes on behind a batch that was refused",
+        "sink",
+        "            check_earlier(sink.path, sink.queue, sink.writer, batch, query)\n",
+        "            pass\n",
+        EARLIER,
     ),
     _mutant(
         "attempts of a task that Spark does not count stay",
