@@ -40,6 +40,7 @@ from fifoq.control.messages import (
 )
 from fifoq.control.shapes import type_of
 from fifoq.cursor import Cursor, Start
+from fifoq.dead_letters import DeadLetters, name_of_letters
 from fifoq.delivery import Delivery
 from fifoq.errors import SchemaMismatch, StaleLease
 from fifoq.explain import Explanation
@@ -48,6 +49,7 @@ from fifoq.queue import Queue
 from fifoq.store import Store
 from fifoq.view import stats_of
 from store import FifoqError
+from store.genesis import check_name
 
 HAND_OUT_SECONDS: Final = 5.0
 """How long handing out a record that is ready may take on a slow disk, if nobody wants to wait."""
@@ -76,11 +78,15 @@ class Visit:
             case Ack():
                 return await self._ack(request)
             case Replay():
-                letters = await self._store.lend_dead_letters(request.queue)
+                letters = await self._letters(request.queue)
+                if letters is None:
+                    return Count(count=0)
                 moved = await letters.replay(*request.counters, dry_run=request.dry_run)
                 return Count(count=moved)
             case Purge():
-                letters = await self._store.lend_dead_letters(request.queue)
+                letters = await self._letters(request.queue)
+                if letters is None:
+                    return Count(count=0)
                 purged = await letters.purge(*request.counters, dry_run=request.dry_run)
                 return Count(count=purged)
             case Seek():
@@ -112,6 +118,23 @@ class Visit:
                 with suppress(FifoqError):
                     delivery.nack(delay=0)
 
+    def _names(self) -> set[str]:
+        return {*self._store.queues(), *self._store.opened}
+
+    def _require(self, name: str) -> None:
+        """NotThere without such a queue: a name that was mistyped must not make one. InvalidName"""
+        check_name(name)
+        if name not in (names := self._names()):
+            there = f"There are: {', '.join(sorted(names))}." if names else "There is none."
+            raise NotThere(f"there is no queue {name!r}. Nothing was changed. {there}")
+
+    async def _letters(self, name: str) -> DeadLetters | None:
+        """The dead letters of a queue; None if it never had one."""
+        if name_of_letters(name) not in self._names():
+            self._require(name)
+            return None
+        return await self._store.lend_dead_letters(name)
+
     def _stats(self) -> Stats:
         from fifoq import __version__
 
@@ -141,8 +164,10 @@ class Visit:
         return Placed(first=keys[0].counter, count=len(keys), time=keys[0].timestamp)
 
     async def _lease(self, request: Lease) -> Leased:
-        queue = await self._store.lend(request.queue)
         timeout = request.timeout
+        if timeout == 0:
+            self._require(request.queue)
+        queue = await self._store.lend(request.queue)
         deliveries: list[Delivery[Any]] = []
         if timeout != 0 or queue.stats().ready:
             with suppress(TimeoutError):
@@ -170,6 +195,8 @@ class Visit:
         return Count(count=count)
 
     async def _seek(self, request: Seek) -> Moved:
+        if not request.make:
+            self._require(request.queue)
         queue = await self._store.lend(request.queue)
         if request.cursor not in queue.cursors():
             if not request.make:
@@ -188,6 +215,7 @@ class Visit:
         return Moved(counter=counter, before=before)
 
     async def _cursor(self, name: str, cursor: str) -> Cursor[Any]:
+        self._require(name)
         queue = await self._store.lend(name)
         if cursor not in queue.cursors():
             raise _no_cursor(name, cursor)

@@ -94,6 +94,23 @@ def test_a_cursor_is_made_moved_and_deleted(tmp_path: Path) -> None:
         here("seek", tmp_path, "audit", *wrong, status=2)
 
 
+def test_a_queue_that_is_mistyped_is_told_and_not_made(tmp_path: Path) -> None:
+    here("put", tmp_path, "a")
+    told = "fifoq: there is no queue 'mian'. Nothing was changed. There are: main.\n"
+    for verb, *rest in (
+        ["take"],
+        ["seek", "audit", "--earliest"],
+        ["seek", "audit", "--forget"],
+        ["dlq", "replay", "--all"],
+        ["dlq", "purge", "1", "--dry-run"],
+    ):
+        words = [verb, rest.pop(0)] if verb == "dlq" else [verb]
+        assert here(*words, tmp_path, *rest, "-q", "mian", status=3).err == told
+    none = here("dlq", "replay", tmp_path, "--all", status=3)
+    assert none.lines == ["0 dead letters replayed"]
+    assert here("queues", tmp_path).lines == ["main"]
+
+
 def test_a_cursor_of_a_live_store_is_moved_by_its_owner(live: Live) -> None:
     for text in "abc":
         live.do(f"put sought {text}")

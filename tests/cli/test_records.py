@@ -35,6 +35,8 @@ def test_bytes_come_through_as_they_are(tmp_path: Path) -> None:
 
 def test_an_empty_queue_is_told_by_the_status(tmp_path: Path) -> None:
     here("put", tmp_path, "x", "-q", "other")
+    here("put", tmp_path, "y")
+    here("take", tmp_path)
     said = here("take", tmp_path, status=3)
     assert (said.out, said.err) == (b"", "fifoq: queue 'main' has nothing to take.\n")
     assert here("take", tmp_path, "--all").out == b""
