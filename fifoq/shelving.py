@@ -97,9 +97,7 @@ class Shelving(Turns[T]):
         committer = self._committer
         committer.waiting_bytes += FIXED_BYTES
         self.aside[counter] = True
-        due = round((committer.loop.time() + delay) * _NS)
-        if step := committer.clock_step:
-            due += step + -due % step
+        due = round((committer.loop.time() + delay) * _NS) + committer.clock_step
         self.shelf.add_one(due, new_returned((counter, moment, payload, attributes)))
         if self._shelf_timer is None or due < self._shelf_timer_due:
             self._watch_shelf()
@@ -149,9 +147,7 @@ class Shelving(Turns[T]):
 
         One that counts in steps is up to a step behind: no record may be early by that.
         """
-        due = round(self._committer.loop.time() * _NS) + delay
-        step = self._committer.clock_step
-        return due + step + -due % step if step else due
+        return round(self._committer.loop.time() * _NS) + delay + self._committer.clock_step
 
     def hold_back(self, record: Returned, delay: int) -> None:
         """The same after a nack; in a strict queue nobody passes it meanwhile."""
@@ -197,6 +193,9 @@ class Shelving(Turns[T]):
                 return
             self._shelf_timer.cancel()
         self._shelf_timer_due = due
+        if step := self._committer.clock_step:
+            # Within a step the clock stands still: the timer would ring again and again.
+            due += -due % step
         self._shelf_timer = self._committer.loop.call_at(due / _NS, self._time_has_come)
 
     def _time_has_come(self) -> None:

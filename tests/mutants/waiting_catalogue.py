@@ -99,8 +99,8 @@ WAITING_MUTANTS: Final = (
     _mutant(
         "a clock that counts in steps makes a record early",
         "shelving",
-        "            due += step + -due % step\n",
-        "            pass\n",
+        "* _NS) + committer.clock_step\n",
+        "* _NS)\n",
         DELAY,
     ),
     _mutant(
