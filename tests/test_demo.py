@@ -152,6 +152,19 @@ def test_a_process_that_ends_by_itself_is_told_in_one_line(
     assert list(work.iterdir()) == [log]
 
 
+def test_a_service_that_nobody_listens_to_ends(tmp_path: Path) -> None:
+    """The demonstration may be killed itself: nothing of it stays behind and works."""
+    command = [sys.executable, "-m", "fifoq.demo.service", str(tmp_path / "store"), "1"]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE) as service:
+        assert service.stdout is not None
+        assert service.stdout.read(1)
+        service.stdout.close()
+        try:
+            assert service.wait(timeout=60) == -signal.SIGPIPE
+        finally:
+            service.kill()
+
+
 def test_help_tells_what_the_demo_does() -> None:
     done = subprocess.run(typed("--help"), capture_output=True, text=True, check=True, timeout=60)
     assert "SIGKILL" in done.stdout

@@ -161,5 +161,7 @@ async def dispatch(orders: fifoq.Queue[Order], accounts: list[fifoq.Ref[Order | 
 if __name__ == "__main__":
     # Ctrl-C reaches everybody; the demonstration itself says when this ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # With nobody left to read the books, it ends at the next line of them.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     if not os.isatty(1):
         uvloop.run(serve(sys.argv[1], int(sys.argv[2])))
