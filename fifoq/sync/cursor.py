@@ -10,10 +10,9 @@ from fifoq import cursor as _cursor
 from fifoq.browse import Record
 from fifoq.codec import decode_headers
 from fifoq.cursor import Lag
-from fifoq.delivery import Delivery as _Delivery
 from fifoq.errors import QueueClosed
 from fifoq.loopthread import LoopThread
-from fifoq.sync.delivery import Delivery
+from fifoq.sync.delivery import Delivery, give_back
 from store import Key
 
 T = TypeVar("T")
@@ -84,7 +83,7 @@ class Cursor(Generic[T]):
     ) -> Delivery[T]:
         """Hand the next record to one of those that share the cursor; use it with `with`."""
         leasing = self._cursor.lease(seconds=seconds, timeout=timeout, auto_extend=auto_extend)
-        return Delivery(self._thread, leasing, self._thread.run(leasing.start, _give_back))
+        return Delivery(self._thread, leasing, self._thread.run(leasing.start, give_back))
 
     def commit(self) -> None:
         """Make it durable that everything taken so far is done."""
@@ -101,7 +100,3 @@ class Cursor(Generic[T]):
     def delete(self) -> None:
         """Forget the cursor for good: it holds nothing any more."""
         self._thread.run(self._cursor.delete)
-
-
-async def _give_back(delivery: _Delivery[T]) -> None:
-    delivery.nack()

@@ -495,6 +495,20 @@ def test_ctrl_c_right_after_a_lease_gives_the_record_back(
     assert queue.take() == b"a"
 
 
+def test_ctrl_c_right_after_a_lease_of_a_cursor_lets_the_next_one_have_the_record(
+    queue: fifoq.sync.Queue[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waited for its backoff, as after an attempt that failed."""
+    queue.configure(retry_backoff=3600.0, retry_backoff_max=3600.0)
+    queue.put(b"a")
+    cursor = queue.cursor("reader")
+    out = cursor._cursor._reading.records.out
+    interrupt_next(monkeypatch, elsewhere(lambda: wait_until(queue, lambda: out)))
+    with pytest.raises(KeyboardInterrupt):
+        cursor.lease()
+    assert cursor.lease(timeout=PATIENCE_SECONDS).item == b"a"
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_ctrl_c_while_a_store_is_opened_lets_it_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
