@@ -210,6 +210,12 @@ class Leases(Held[T]):
                     f"deliveries has {delivery!r:.80}, which is not a Delivery. Nothing was "
                     f"changed."
                 )
+            if delivery._leases is not self:
+                raise ValueError(
+                    f"queue {self.queue.name!r}: record {delivery._counter} was not leased from it "
+                    f"but from {delivery._leases.queue.name!r}, or by a cursor. Nothing was "
+                    f"changed. Ack it there."
+                )
         fresh = [delivery for delivery in deliveries if delivery.state != "acked"]
         for delivery in fresh:
             # All before the first is acked: a stale one must change nothing.

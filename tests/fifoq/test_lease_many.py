@@ -85,6 +85,27 @@ async def test_a_stale_one_among_them_changes_nothing(bench: Bench) -> None:
         assert await second.ack()
 
 
+@pytest.mark.parametrize("acked", [False, True])
+async def test_what_was_leased_elsewhere_is_not_acked_here(bench: Bench, acked: bool) -> None:
+    async with bench.open_store() as store:
+        mine, other = await store.queue("mine"), await store.queue("other")
+        await mine.put_many([b"a", b"b"])
+        await other.put(b"x")
+        delivery, foreign = await mine.lease(), await other.lease()
+        member = await (await mine.cursor("reader")).lease()
+        if acked:
+            await foreign.ack()
+        for stranger in (foreign, member):
+            with pytest.raises(ValueError, match=r"was not leased from it.*Nothing was changed"):
+                await mine.ack_many([delivery, stranger])
+        assert (delivery.state, mine.stats().leased, other.stats().leased) == (
+            "leased",
+            1,
+            int(not acked),
+        )
+        assert await mine.ack_many([delivery]) == 1
+
+
 @pytest.mark.parametrize("steps", range(4))
 async def test_a_caller_that_leaves_leaves_all_of_them(bench: Bench, steps: int) -> None:
     async with bench.open() as q:
