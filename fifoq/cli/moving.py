@@ -95,10 +95,9 @@ def compact(path: StorePath, json: Json = False) -> None:
     if json:
         print_json(done)
     else:
-        print(
-            f"{counted(done.segments_removed, 'segment')} removed, {size_text(done.bytes_freed)} "
-            f"given back"
-        )
+        # Where nothing can go, the log has grown by the frame that says so.
+        freed = size_text(max(0, done.bytes_freed))
+        print(f"{counted(done.segments_removed, 'segment')} removed, {freed} given back")
 
 
 def _nanoseconds(text: str) -> int:
