@@ -165,6 +165,13 @@ def test_a_service_that_nobody_listens_to_ends(tmp_path: Path) -> None:
             service.kill()
 
 
+def test_a_picture_holds_no_frame_of_the_live_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taken in a terminal it was a hundred times as large, with every frame below the other."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert demo.console_for(picture=False, as_json=False).is_terminal
+    assert not demo.console_for(picture=True, as_json=False).is_terminal
+
+
 def test_help_tells_what_the_demo_does() -> None:
     done = subprocess.run(typed("--help"), capture_output=True, text=True, check=True, timeout=60)
     assert "SIGKILL" in done.stdout

@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     add("--report", default=REPORT, metavar="FILE", help="where the HTML goes (%(default)s)")
     add("--no-spark", action="store_true", help="read the ledger in Python instead")
     add("--json", action="store_true", help="print the figures as JSON, and nothing else")
-    add("--picture", metavar="FILE", help="write what the terminal shows at the end as SVG too")
+    add("--picture", metavar="FILE", help="write what is shown as SVG too, without live view")
     given = parser.parse_args(arguments)
     return demonstrate(
         seconds=given.seconds,
@@ -61,9 +61,7 @@ def demonstrate(
     as_json: bool = False,
 ) -> int:
     """All of it, in a temporary directory that is removed at the end."""
-    console = Console(highlight=False, quiet=as_json, record=picture is not None)
-    if not console.is_terminal or picture:
-        console = Console(highlight=False, quiet=as_json, width=80, record=picture is not None)
+    console = console_for(picture=picture is not None, as_json=as_json)
     missing = _missing() if spark else None
     if missing:
         console.print(f"Without Spark: {missing}", soft_wrap=True)
@@ -109,6 +107,14 @@ def demonstrate(
         # Fonts from elsewhere: the reader's own will do.
         picture.write_text(re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL))
     return 0 if outcome.kept else 1
+
+
+def console_for(*, picture: bool, as_json: bool) -> Console:
+    """Where it is shown: for a picture without the live view, whose every frame would be in it."""
+    live = Console(highlight=False, quiet=as_json)
+    if live.is_terminal and not picture:
+        return live
+    return Console(highlight=False, quiet=as_json, width=80, record=picture, force_terminal=False)
 
 
 def figures(run: Run, report: Path) -> dict[str, Any]:
