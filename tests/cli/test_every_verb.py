@@ -11,7 +11,7 @@ import queuelib
 from fifoq.cli import reference
 from tests.cli.support import command, environment, owner
 
-ELSEWHERE = {"dlq run", "spark archive", "spark delays", "spark dlq", "spark drain"}
+ELSEWHERE = ("dlq run", "spark ")
 """They need a store of actors, or Spark, and have tests of their own."""
 Line = tuple[str, int | None, str]
 """What is typed, its status, and what it says among other things. L is the live store.
@@ -52,8 +52,9 @@ LINES: tuple[Line, ...] = (
 
 
 def test_no_verb_is_left_out() -> None:
-    verbs = {" ".join(names) for names, _ in reference.verbs()} - ELSEWHERE
-    assert {verb for verb in verbs if not any(is_of(verb, line) for line, _, _ in LINES)} == set()
+    verbs = [" ".join(names) for names, _ in reference.verbs()]
+    missing = [verb for verb in verbs if not any(is_of(verb, line) for line, _, _ in LINES)]
+    assert [verb for verb in missing if not verb.startswith(ELSEWHERE)] == []
 
 
 def is_of(verb: str, line: str) -> bool:
