@@ -22,7 +22,8 @@ SCHEDULED = (
         "E33, E35",
         "at its time or after it, within 10 ms",
         "put(delay=) put(deliver_at=)",
-        "fifoq/delay::a_record_comes_at_its_time_or_after_it_and_never_before",
+        """fifoq/delay::a_record_comes_at_its_time_or_after_it_and_never_before
+        fifoq/delay::on_a_clock_that_counts_milliseconds_no_record_is_early""",
     ),
     outside("E34", "the same in a cluster", "Distributed: a queue is in one process."),
     there(

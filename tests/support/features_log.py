@@ -140,6 +140,7 @@ CALLS = (
         "put(ttl=) QueueOptions.on_expire QueueStats.expired",
         """fifoq/expiry::what_is_too_old_is_passed_by_and_counted
         fifoq/expiry::a_record_in_time_is_handed_out
+        fifoq/expiry::thousands_that_expired_in_a_row_go_in_one_step
         fifoq/expiry::what_expired_on_disk_is_never_handed_out""",
     ),
     there(
@@ -156,6 +157,7 @@ CALLS = (
         """fifoq/cursor::seeking_back_and_forth_and_by_time
         fifoq/cursor_retention::what_is_retained_can_be_read_again_by_time_after_a_crash
         fifoq/cursor::what_was_committed_is_where_the_cursor_is_after_a_crash
+        fifoq/cursor::a_seek_among_what_was_reclaimed_leads_to_the_next_record
         fifoq/cursor::a_seek_beyond_the_ends_is_refused_and_changes_nothing""",
         "A cursor is moved, never the head of the queue: what was taken stays taken.",
     ),
