@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import repeat
 from operator import attrgetter
 from typing import Final, TypedDict
 
@@ -225,8 +226,7 @@ def columns_of(attributes: Sequence[Attributes]) -> Columns:
 
 def columns_between(attributes: Mapping[int, Attributes], first: int, end: int) -> Columns | None:
     """The columns of consecutive records of which some may have attributes."""
-    found = [attributes.get(counter, NONE) for counter in range(first, end)]
-    return columns_of(found) or None
+    return columns_of(list(map(attributes.get, range(first, end), repeat(NONE)))) or None
 
 
 def attributes_in(block: RecordBlock) -> Iterator[tuple[int, Attributes]]:

@@ -18,6 +18,7 @@ marks are exact.
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Final
 
 from fifoq.head import Head
@@ -204,9 +205,12 @@ class Line(Head):
         plain: list[Run] = []
         records: list[Returned] = []
         for run in batch.runs:
-            start = run.first
-            for counter in range(run.first, run.end):
-                shelved = aside.pop(counter, None)
+            start, counters = run.first, range(run.first, run.end)
+            found = list(map(aside.pop, counters, repeat(None)))
+            if all(found):
+                # As usual where many are put with a delay: the shelf has had them since.
+                continue
+            for counter, shelved in zip(counters, found, strict=True):
                 if shelved is None:
                     continue
                 if start < counter:
