@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -134,6 +135,17 @@ async def everything_that_is_logged(system: ActorSystem) -> None:
     for message in ("boom", "boom"):
         await sick.tell(message)
     await asyncio.sleep(10)
+
+    class Watching(Recorder):
+        async def on_start(self, ctx: Context[Any]) -> None:
+            ctx.watch(one)
+
+    class Refusing:
+        def put_nowait(self, letter: object, *, exempt: bool = False) -> None:
+            raise OSError("no disk")
+
+    watching: Any = await system.spawn(Watching, [], name="watching")
+    watching._mailbox = Refusing()
     await one.tell("secret-payload")
     await one.stop(0)
 
