@@ -44,6 +44,7 @@ class Verb:
     reads: str = "a"
     """The store that is only read, if it is one."""
     target: str = "b"
+    warnings: str = "error"
 
     def prepare(self, root: Path, mebibytes: int) -> None:
         fill(root / "a", mebibytes)
@@ -222,6 +223,8 @@ class Replay(Verb):
 class Archive(Verb):
     """By Spark: the archive may be read while it is half there, and has each record once."""
 
+    warnings = "default"  # Spark's own sockets are never closed.
+
     def arguments(self, root: Path) -> list[str | Path]:
         return ["spark", "archive", root / "a", root / "b", "--tail", "--master", "local[1]"]
 
@@ -276,7 +279,7 @@ def stop_in_the_middle(verb: Verb, root: Path, number: signal.Signals) -> bool:
     """Whether it was stopped before it was done."""
     with subprocess.Popen(
         command(*verb.arguments(root)),
-        env=environment(),
+        env=environment(PYTHONWARNINGS=verb.warnings),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         start_new_session=True,
