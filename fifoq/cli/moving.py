@@ -95,7 +95,7 @@ def compact(path: StorePath, json: Json = False) -> None:
     if json:
         print_json(done)
     else:
-        # Where nothing can go, the log has grown by the frame that says so.
+        # Where nothing can go, the log may have grown by the header of a new segment.
         freed = size_text(max(0, done.bytes_freed))
         print(f"{counted(done.segments_removed, 'segment')} removed, {freed} given back")
 

@@ -125,6 +125,9 @@ class Listener:
             self._committer.loop.remove_reader(listening.fileno())
             self._last.detach()
             listening.close()
+        if self._clients:
+            # A task that was cancelled before its first step would leave its socket open.
+            await asyncio.sleep(0)
         for task in self._clients:
             task.cancel()
         if self._clients:

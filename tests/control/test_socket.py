@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -260,6 +262,30 @@ def test_a_store_that_is_closed_lets_its_clients_go(tmp_path: Path) -> None:
         assert await connect(str(tmp_path)) is None
 
     asyncio.run(wait_for_ever())
+
+
+@pytest.mark.parametrize("turns", range(8))
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_client_that_comes_while_the_store_is_closed_is_let_go(
+    tmp_path: Path, run: Callable[[Coroutine[None, None, None]], None], turns: int
+) -> None:
+    async def close_on_him() -> None:
+        opened = await fifoq.open_store(tmp_path)
+        await asyncio.to_thread(wait_for, tmp_path)
+        with socket.socket(socket.AF_UNIX) as client, place.address(str(tmp_path)) as short:
+            client.connect(short)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await opened.close()
+            client.setblocking(False)
+            try:
+                said = client.recv(1)
+            except ConnectionResetError:  # nobody had taken him in
+                said = b""
+            assert said == b""
+        gc.collect()  # a socket that was left open would warn
+
+    run(close_on_him())
 
 
 def test_a_client_waits_for_an_answer_only_so_long(tmp_path: Path) -> None:
