@@ -83,6 +83,9 @@ def main(arguments: list[str]) -> int:
         return _write(kept, {**before, "deep": found})
     status, found["coverage"] = cover.measure()
     if status == 0:
+        # What was counted stays, whatever becomes of the benchmarks.
+        before.pop("benchmarks", None)
+        _write(kept, {**before, **found})
         found["benchmarks"] = _benchmarks()
         _write(kept, {**before, **found})
     return status

@@ -31,6 +31,8 @@ from fifoq.bench.yardsticks import (
 )
 
 RECORDS = 200_000
+NOWAIT_RECORDS = 100_000
+"""As many as may wait to be written: `put_nowait` in a loop leaves the disk no turn."""
 PIPE_RECORDS = 100_000
 PIPE_MAXSIZE = 1000
 """A bound, as users set one: without it the producer would finish before the consumer starts."""
@@ -197,7 +199,7 @@ async def lease_ack(setting: Setting) -> list[Row | Absent]:
 
 async def put_nowait(setting: Setting) -> list[Row | Absent]:
     """`put_nowait` in a loop."""
-    payloads = records(setting.count(RECORDS))
+    payloads = records(setting.count(NOWAIT_RECORDS))
 
     async def ours() -> float:
         async with open_queue(setting, "memory") as queue:
