@@ -59,6 +59,7 @@ def test_single_operations_survive_every_cut(start: str) -> None:
     explorer.cut(start, ())
     for operation in OPERATIONS:
         explorer.cut(start, (operation,))
+    assert explorer.states
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids="-".join)
@@ -67,6 +68,7 @@ def test_telling_workloads_survive_every_cut(start: str, workload: tuple[str, ..
     explorer = Explorer(thorough=True)
     for length in range(2, len(workload) + 1):
         explorer.cut(start, workload[:length])
+    assert explorer.states
 
 
 @pytest.mark.parametrize("workload", [(), ("put",), ("put_os", "put_os"), ("rotate",)])
@@ -74,6 +76,7 @@ def test_recoveries_survive_every_cut(workload: tuple[str, ...]) -> None:
     explorer = Explorer(cut_recovery=True)
     explorer.cut("empty", workload)
     explorer.cut("used", workload)
+    assert explorer.states
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EMFILE, "short"])

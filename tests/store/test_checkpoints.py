@@ -155,3 +155,4 @@ def test_closing_twice_is_fine(log: Log) -> None:
     log.checkpoints.close()
     log.checkpoints.close()
     log.checkpoint()
+    assert log.status is Status.OPEN
