@@ -175,7 +175,7 @@ class Committer(Settling):
         if next_job is not None:
             self._last_active = self.loop.time()
             self._job = next_job
-            runner.start(next_job.run)
+            runner.start(next_job)
 
     def _has_work(self) -> bool:
         if self._last is not None:

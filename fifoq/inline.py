@@ -8,11 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from fifoq.writer import Job
+from fifoq.writer import Job, Rest
 
 
 class InlineRunner:
     """Runs each job in `start`; its end is reported in the loop's next turn."""
+
+    kind = "inline"
+    begins = False
+    """Whether commits are begun before they are run, as where the kernel writes them."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, on_end: Callable[[], None], name: str
@@ -30,11 +34,15 @@ class InlineRunner:
         assert not self.stopped
         self.finished = False
         self.job_count += 1
-        self._run(job)
+        self._run(self._begun(job))
+
+    def _begun(self, job: Job) -> Job:
+        begun = job.begin() if self.begins else None
+        return job if begun is None else Rest(begun)
 
     def _run(self, job: Job) -> None:
         try:
-            self.outcome, self.error = job(), None
+            self.outcome, self.error = job.run(), None
         except BaseException as error:
             self.outcome, self.error = None, error
         self.finished = True

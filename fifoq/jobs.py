@@ -18,7 +18,9 @@ import msgspec
 from fifoq.attributes import Attributes, attributes_in, columns_between, columns_of
 from fifoq.line import Line
 from fifoq.runs import Batch, Claim, Removals, Run, coarse_times, part_of, time_runs
+from fifoq.writer import Job as Runnable
 from store import (
+    Begun,
     DiskFull,
     Draft,
     DurabilityError,
@@ -57,8 +59,8 @@ class Waiter(msgspec.Struct, eq=False):
     claim: Claim | None = None
 
 
-class Job(Protocol):
-    def run(self) -> object: ...
+class Job(Runnable, Protocol):
+    """What a runner does, and what follows from it."""
 
     def settle(
         self, committer: Committer, outcome: object, error: BaseException | None
@@ -81,6 +83,11 @@ class Commit(msgspec.Struct, eq=False):
             self.log.flush()
             return None
         return self.log.commit(self.draft, sync=self.synced, upkeep=False)
+
+    def begin(self) -> Begun | None:
+        if self.draft is None or not self.synced:
+            return None
+        return self.log.begin(self.draft)
 
     def settle(self, committer: Committer, outcome: object, error: BaseException | None) -> None:
         if error is None:
@@ -115,6 +122,9 @@ class Read:
             if size >= READ_BYTES or count >= READ_RECORDS:
                 self._upto = block.last
                 break
+        return None
+
+    def begin(self) -> None:
         return None
 
     def _add(self, block: RecordBlock) -> None:
@@ -181,6 +191,9 @@ class Call:
 
     def run(self) -> object:
         return self._function(self._log)  # type: ignore[arg-type]
+
+    def begin(self) -> None:
+        return None
 
     def settle(self, committer: Committer, outcome: object, error: BaseException | None) -> None:
         log = self._log

@@ -17,11 +17,11 @@ from fifoq.options import STORE_OPTION_NAMES, QueueOptions, StoreOptions, store_
 from fifoq.owner import Chores, Owner, close, look_at_consumers, sync, tidy
 from fifoq.queue import Queue
 from fifoq.readonly import ReadOnlyStore, open_read_only
+from fifoq.ring_writer import live_writer
 from fifoq.schedules import Schedules
 from fifoq.staged_intake import StagedIntake
 from fifoq.store import DEFAULT_QUEUE, Store
 from fifoq.world import WORLD, MakeRunner
-from fifoq.writer import Writer
 from store import Log, open_log
 from store.files import Clock, Files
 from store.opening import Recover
@@ -101,7 +101,7 @@ def open_store(
 
     def open_it() -> Coroutine[Any, Any, Store]:
         world = WORLD.get()
-        make_runner = runner or world.runner or Writer
+        make_runner = runner or world.runner or live_writer
         return _open_store(
             target, recover, files or world.files, clock or world.clock, make_runner, chosen
         )

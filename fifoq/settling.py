@@ -134,7 +134,7 @@ class Settling(Intake):
             self.commit_soon()
         if retry is not None and self.runner is not None:
             self._job = retry
-            self.runner.start(retry.run)
+            self.runner.start(retry)
         self._retry_later()
         # Whoever waits for room is to hear why there is none.
         self._give_room()

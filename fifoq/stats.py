@@ -100,7 +100,7 @@ def collect(queue: Queue[Any], committer: Committer) -> QueueStats:
         fsync_p99=_seconds(committer.syncs, 0.99),
         segments=len(log.state.segments) if log is not None else 0,
         errors=committer.error_count,
-        writer="thread",
+        writer=committer.runner.kind if committer.runner is not None else "",
         consumers=committer.consumers.of(queue.name, queue.next, time.time_ns()),
         pins=committer.pins(queue.name, queue.leasing.held),
     )

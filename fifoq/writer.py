@@ -16,7 +16,18 @@ import time
 from collections.abc import Callable
 from typing import Final, Protocol
 
-Job = Callable[[], object]
+from store import Begun
+
+
+class Job(Protocol):
+    """Something to be done with a log."""
+
+    def run(self) -> object:
+        """Do it, and wait for the disk."""
+
+    def begin(self) -> Begun | None:
+        """Begin it without waiting, if it is a commit that can be; else None, and nothing is."""
+
 
 ASIDE_AFTER_SECONDS: Final = 0.001
 """How long a job may be under way before the loop's thread stands aside, and how often."""
@@ -24,13 +35,32 @@ ASIDE_SECONDS: Final = 0.0001
 """For how long: enough for a thread that waits for the interpreter lock to wake up and take it."""
 
 
+class Rest:
+    """The rest of a commit that was begun: writing it and waiting for the disk."""
+
+    def __init__(self, begun: Begun) -> None:
+        self.run = begun.write
+
+    def begin(self) -> None:
+        return None
+
+
 class Runner(Protocol):
     """Runs one job at a time somewhere that may block, and reports its end to the loop."""
 
-    finished: bool
-    """The job has ended; `outcome` and `error` say how. False again once the next one starts."""
-    outcome: object
-    error: BaseException | None
+    @property
+    def kind(self) -> str:
+        """What does the work, for the stats."""
+
+    @property
+    def finished(self) -> bool:
+        """The job has ended; `outcome` and `error` say how. False again once the next starts."""
+
+    @property
+    def outcome(self) -> object: ...
+
+    @property
+    def error(self) -> BaseException | None: ...
 
     def start(self, job: Job) -> None:
         """Begin a job; none may be under way. `on_end` is called on the loop when it has ended."""
@@ -44,6 +74,10 @@ class Runner(Protocol):
 
 class Writer:
     """The runner of a live store: a thread."""
+
+    kind: Final = "thread"
+    alive: Final[set[threading.Thread]] = set()
+    """The threads of all writers of this process."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, on_end: Callable[[], None], name: str
@@ -62,9 +96,11 @@ class Writer:
         self._end = _Signal()
         # A daemon: a program that forgets to close its queues must still be able to end.
         self._thread = threading.Thread(target=self._run, name=f"fifoq {name}", daemon=True)
+        self.alive.add(self._thread)
         try:
             self._thread.start()
         except BaseException:
+            self.alive.discard(self._thread)
             self._end.close()
             raise
         loop.add_reader(self._end.reader, self._ended)
@@ -107,11 +143,12 @@ class Writer:
             tell()
             if self._stopped:
                 break
+        self.alive.discard(self._thread)
         self._end.close()
 
     def _do(self, job: Job) -> None:
         try:
-            self.outcome = job()
+            self.outcome = job.run()
             self.error = None
         except BaseException as error:
             self.outcome, self.error = None, error

@@ -4,6 +4,7 @@ Knows files and bytes; knows no asyncio and no actors. `open_log` gives the owne
 thread at a time may use; a `Reader` reads beside it from any process.
 """
 
+from store.begun import Begun
 from store.blocks import RecordBlock
 from store.draft import Draft
 from store.errors import (
@@ -36,6 +37,7 @@ from store.reader import Reader
 __all__ = [
     "AccessError",
     "AlreadyOpen",
+    "Begun",
     "ConcurrentUse",
     "CorruptionError",
     "CounterExhausted",

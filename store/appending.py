@@ -122,12 +122,16 @@ class Appending(Life):
         status, self.status = self.status, FAILED
         started = self.clock.monotonic()
         self.tail.sync()
-        self.last_sync_seconds = self.clock.monotonic() - started
+        self.note_sync(self.clock.monotonic() - started)
+        self.status = status
+
+    def note_sync(self, seconds: float) -> None:
+        """Everything written so far is durable; making it so took that long."""
+        self.last_sync_seconds = seconds
         self.durable_upto = self.sequence
         for queue in self.covering:
             queue.reserved_durable = queue.genesis.reserved_upto
         self.covering.clear()
-        self.status = status
 
     def write_seal(self) -> None:
         """The seal itself, for callers that have the turn already."""

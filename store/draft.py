@@ -494,6 +494,11 @@ class Draft:
         start = len(self.parts) - part_count
         self._compressible.append((start, part_count, payload_parts, compression))
 
+    @property
+    def compresses(self) -> bool:
+        """Whether blocks are to be compressed when it is committed."""
+        return bool(self._compressible)
+
     def compress(self) -> None:
         """Compress what is to be, where that saves enough.
 

@@ -43,7 +43,7 @@ def commit(log: Log, draft: Draft, *, sync: bool) -> None:
     if room:
         if draft.growth or (draft.holds_records and log.needed > log.held):
             _hold_for(log, max(draft.growth, 1))
-        _append(log, draft, genesis)
+        append(log, draft, *encode(log, draft, genesis))
         if sync:
             log.sync_tail()
     elif not draft.only_removes:
@@ -106,24 +106,35 @@ def _cover_counters(log: Log, draft: Draft) -> bool:
     return uncovered
 
 
-def _append(log: Log, draft: Draft, genesis: bytes) -> None:
+def append(log: Log, draft: Draft, frame: bytearray, checksum: int) -> None:
+    """Write the frame, for which there is room, and note it; the sync is the caller's."""
+    status = log.status
+    offset = log.write(frame)
+    note(log, draft, offset, len(frame), checksum)
+    log.status = status
+
+
+def encode(log: Log, draft: Draft, genesis: bytes) -> tuple[bytearray, int]:
+    """The draft's frame for the end of the log, and its checksum."""
     frame, checksum = log.encode(
         draft.parts, genesis, draft.block_count, log.sequence + 1, log.checksum
     )
     # Before it is written: a payload that is not as long as its draft was told would hide
     # everything behind it.
     assert len(frame) == frame_bytes(draft.body_bytes + len(genesis))
-    status = log.status
-    offset = log.write(frame)
+    return frame, checksum
+
+
+def note(log: Log, draft: Draft, offset: int, size: int, checksum: int) -> None:
+    """The frame was appended: let the state say what it says."""
     number = log.tail.file.number
     index = log.cache.tail_index(number)
     draft.apply(number, offset, index)
     if draft.holds_records:
-        log.state.segments[number].record_frame_bytes += len(frame)
+        log.state.segments[number].record_frame_bytes += size
     for plan in draft.plans.values():
         log.covering.add(plan.queue)
-    log.note_frame(index, len(frame), checksum)
-    log.status = status
+    log.note_frame(index, size, checksum)
 
 
 def _commit_in_place(log: Log, draft: Draft) -> None:

@@ -31,7 +31,8 @@ class Files(Protocol):
     def lock_dir(self, directory: Handle) -> None:
         """Take the exclusive owner lock; BlockingIOError if anybody has it.
 
-        It is held until the handle is closed or the process dies; there is no unlock.
+        It is held until the handle is closed or the process dies; there is no unlock. Nothing
+        that an earlier owner began to write is under way any more when this returns.
         """
 
     def list_dir(self, directory: Handle) -> list[str]:

@@ -11,8 +11,9 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from store import drafted, plain, upkeep
+from store import begun, drafted, plain, upkeep
 from store.appending import Appending
+from store.begun import Begun
 from store.blocks import RecordBlock, records_weight
 from store.checkpoints import Checkpoints
 from store.checksum import Buffer
@@ -177,6 +178,13 @@ class Log(Appending):
         else:
             drafted.commit(self, draft, sync=sync)
         return self.sequence
+
+    def begin(self, draft: Draft | PlainPut) -> Begun | None:
+        """Begin a commit whose frame the caller writes and syncs itself, and then ends.
+
+        None: nothing was begun; `commit` does it, or says why not.
+        """
+        return begun.begin(self, draft)
 
     def recount_room(self) -> None:
         """Let the next commit that adds something count anew what checkpoints need and hold."""

@@ -14,11 +14,13 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 
 from store.files import Handle
 
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
+_SEGMENT_SUFFIX = ".log"
 _FILE_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK
 
 
@@ -40,6 +42,7 @@ class OsFiles:
 
     def lock_dir(self, directory: Handle) -> None:
         fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _await_writes(directory)
 
     def list_dir(self, directory: Handle) -> list[str]:
         return os.listdir(directory)
@@ -101,6 +104,24 @@ class OsFiles:
     def watch_fork(self, callback: Callable[[], None]) -> None:
         alive = [reference for reference in _fork_watchers if reference() is not None]
         _fork_watchers[:] = [*alive, weakref.WeakMethod(callback)]
+
+
+def _await_writes(directory: Handle) -> None:
+    """Wait for a direct write that the kernel may still be at for an owner who was killed.
+
+    Such a write goes to the last segment. Allocating what is allocated changes nothing, but Linux
+    does it only when no direct write to that file is under way.
+    """
+    segments = [name for name in os.listdir(directory) if name.endswith(_SEGMENT_SUFFIX)]
+    if not segments or not hasattr(os, "posix_fallocate"):
+        return
+    with suppress(OSError):
+        descriptor = os.open(max(segments), os.O_RDWR | _FILE_FLAGS, dir_fd=directory)
+        try:
+            if os.fstat(descriptor).st_size:
+                os.posix_fallocate(descriptor, 0, 1)
+        finally:
+            os.close(descriptor)
 
 
 _fork_watchers: list[weakref.WeakMethod[Callable[[], None]]] = []

@@ -153,27 +153,47 @@ def prepare(
 
 def commit(log: Log, put: PlainPut, *, sync: bool) -> None:
     """Write what was prepared, and sync it if asked to. Errors are those of `Log.commit`."""
-    if put.sequence != log.sequence + 1 or put.offset != log.tail.length:
+    if not is_current(log, put):
         raise StaleDraft(
             "the log went on since the put was prepared. Nothing was stored. Prepare it anew and "
             "commit it at once; a store is used by one thread at a time."
         )
     # Before the room runs out: the put that finds none is a draft's, which takes twice as long.
-    room = len(put.frame) + log.options.fill_bytes // ROOM_SHARE
+    room = room_for(log, put)
     if not log.tail.has_room(room):
         log.make_room(room, reserve=False)
+    append(log, put)
+    if sync:
+        log.sync_tail()
+
+
+def is_current(log: Log, put: PlainPut) -> bool:
+    """Whether the log is still where the frame belongs."""
+    return put.sequence == log.sequence + 1 and put.offset == log.tail.length
+
+
+def room_for(log: Log, put: PlainPut) -> int:
+    """Bytes that the zeros ahead should have for the frame, and for the next ones."""
+    return len(put.frame) + log.options.fill_bytes // ROOM_SHARE
+
+
+def append(log: Log, put: PlainPut) -> None:
+    """Write the frame, for which there is room, and note it; the sync is the caller's."""
     status = log.status
-    offset = log.write(put.frame)
+    log.write(put.frame)
+    note(log, put)
+    log.status = status
+
+
+def note(log: Log, put: PlainPut) -> None:
+    """The frame was appended: let the state say what it says."""
     log.needed += put.growth
-    queue, first, count, time = put.queue, put.first, put.record_count, put.time
+    queue, first, count = put.queue, put.first, put.record_count
     number = log.tail.file.number
     index = log.cache.tail_index(number)
     log.state.put(queue, number, first, count, put.weight, put.last_time)
     if index is not None:
-        index.note(queue.name, RECORDS, first, first + count - 1, time, offset)
+        index.note(queue.name, RECORDS, first, first + count - 1, put.time, put.offset)
     log.state.set_genesis(queue, put.genesis, number)
     log.state.segments[number].record_frame_bytes += len(put.frame)
     log.note_frame(index, len(put.frame), put.checksum)
-    log.status = status
-    if sync:
-        log.sync_tail()

@@ -103,14 +103,17 @@ class Tail:
                 f"{self.name}: no space for a frame of {len(frame)} bytes at byte "
                 f"{offset}. Nothing of it was stored. Takes and acks still work; free some space."
             ) from error
-        self.length = length = offset + len(frame)
+        self.advance(len(frame))
+        return offset
+
+    def advance(self, count: int) -> None:
+        """A frame of so many bytes lies at the end."""
+        offset = self.length
+        self.length = length = offset + count
         if length > self.filled:
             self.filled = length
         if logger.isEnabledFor(logging.DEBUG):
-            logger.debug(
-                "write segment=%d offset=%d bytes=%d", self.file.number, offset, len(frame)
-            )
-        return offset
+            logger.debug("write segment=%d offset=%d bytes=%d", self.file.number, offset, count)
 
     def _cut_back(self, offset: int) -> None:
         try:

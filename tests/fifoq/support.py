@@ -15,24 +15,30 @@ from fifoq.testing.crashes import after_process_crash, power_images
 from fifoq.testing.simfiles import SimFiles
 from store.files import Files
 from tests.support.clock import ManualClock
-from tests.support.runners import ManualRunner
+from tests.support.runners import BeginningRunner, ManualRunner
 
 PATH = "/data"
 T = TypeVar("T")
 
 
 class Bench:
-    """Opens stores on one disk; `runner` is the one of the store opened last."""
+    """Opens stores on one disk; `runner` is the one of the store opened last.
+
+    In turns commits are begun first, as by a writer with a ring, and run in one step.
+    """
 
     def __init__(self, files: Files | None = None) -> None:
         self.files: Any = SimFiles() if files is None else files
         self.clock = ManualClock()
         self.runner: ManualRunner
+        self._begins = False
 
     def _make_runner(
         self, loop: asyncio.AbstractEventLoop, on_end: Callable[[], None], name: str
     ) -> ManualRunner:
-        self.runner = ManualRunner(loop, on_end, name)
+        self._begins = not self._begins
+        kind = BeginningRunner if self._begins else ManualRunner
+        self.runner = kind(loop, on_end, name)
         return self.runner
 
     def open(self, **options: Any) -> fifoq.Opening[Queue[Any]]:

@@ -28,7 +28,7 @@ from fifoq.testing.simfiles import SimFiles
 from store.files import Handle
 from store.osfiles import OsFiles
 from tests.support.figures import record
-from tests.support.runners import ManualRunner
+from tests.support.runners import BeginningRunner, ManualRunner
 
 SEED: Final = int(os.environ.get("FIFOQ_SEED", "20261117"))
 ROUND_SECONDS_MAX: Final = 10.0
@@ -287,8 +287,12 @@ async def sweep_held_jobs(seed: int, store_count: int, complaints: Complaints) -
     for number in range(store_count):
         runners: list[ManualRunner] = []
 
-        def make(*args: Any, made: list[ManualRunner] = runners) -> ManualRunner:
-            made.append(ManualRunner(*args))
+        kind = BeginningRunner if number % 2 else ManualRunner
+
+        def make(
+            *args: Any, made: list[ManualRunner] = runners, kind: type[ManualRunner] = kind
+        ) -> ManualRunner:
+            made.append(kind(*args))
             return made[-1]
 
         async def park(made: list[ManualRunner] = runners) -> None:

@@ -609,13 +609,18 @@ OPERATIONS = st.lists(
 @given(operations=OPERATIONS, ids_max=st.sampled_from([50, 100_000]))
 @settings(deadline=None, max_examples=500)
 def test_pages_hold_what_a_window_holds(operations: list[Any], ids_max: int) -> None:
-    """Frames that are committed or refused, time, and reopening, against a plain dict."""
+    """Frames that are committed or refused, time, and reopening, against plain dicts.
+
+    The oldest are forgotten as puts come, also by puts that are refused later. Pages forget with
+    frames: what such a put made the memory forget may be known again after a reopen.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "IDS_MAX", ids_max)
         line = Line("q", next_counter=1, floor=0, size=0, last_put_time=0)
         dedup = Dedup(line, 20.0)
         disk: dict[str, bytes] = {}
         model: dict[bytes, tuple[int, float]] = {}
+        committed: dict[bytes, tuple[int, float]] = {}
         now = 0.0
         for kind, value in operations:
             if kind == "wait":
@@ -629,19 +634,30 @@ def test_pages_hold_what_a_window_holds(operations: list[Any], ids_max: int) -> 
                 }
                 dedup = Dedup(line, 20.0)
                 dedup.restore(places, now, int(now * SECOND))
+                before = {id for id, put in model.items() if now - put[1] < 20}
+                model = {id: put for id, put in committed.items() if dedup.find(id, now)}
+                assert before <= set(model)
+                assert len(model) <= ids_max
             else:
                 model = {id: put for id, put in model.items() if now - put[1] < 20}
                 first = line.next
+                came = set()
                 for number in value:
                     id = b"%016d" % number
                     known = dedup.find(id, now)
                     assert (known and known.counter) == ((id in model and model[id][0]) or None)
                     if known is None:
                         dedup.add(id, line.append(b"x", strong=True), int(now * SECOND), now)
-                        if kind == "put":
-                            model[id] = (line.next - 1, now)
-                while len(model) > ids_max:
-                    del model[next(iter(model))]
+                        model[id] = (line.next - 1, now)
+                        came.add(id)
+                        if len(model) > ids_max:
+                            del model[next(iter(model))]
+                if kind == "put":
+                    for id in [id for id in model if id in came]:
+                        committed.pop(id, None)
+                        committed[id] = model[id]
+                else:
+                    model = {id: put for id, put in model.items() if id not in came}
                 if line.next == first:
                     continue
                 line.count_tail()

@@ -293,18 +293,28 @@ async def test_no_frame_holds_a_part_of_it(
         monkeypatch.setattr(f"fifoq.{module}.FRAME_BYTES_MAX", 16_500)
     monkeypatch.setattr("fifoq.joint.SLACK_BYTES", 1000)
     held: list[dict[str, int]] = []
-    commit = Log.commit
+    commit, begin = Log.commit, Log.begin
 
-    def noting(log: Log, draft: Any, **options: Any) -> Any:
+    def note(draft: Any) -> None:
         plans = getattr(draft, "plans", {})
         held.append({name: len(plan.puts) for name, plan in plans.items() if plan.puts})
+
+    def noting(log: Log, draft: Any, **options: Any) -> Any:
+        note(draft)
         return commit(log, draft, **options)
+
+    def noting_begun(log: Log, draft: Any) -> Any:
+        begun = begin(log, draft)
+        if begun is not None:
+            note(draft)
+        return begun
 
     async with bench.open_store() as store:
         one, two = await store.queue("one"), await store.queue("two")
         bench.runner.hold()
         busy = await started(one.put(b"busy"))
         monkeypatch.setattr(Log, "commit", noting)
+        monkeypatch.setattr(Log, "begin", noting_begun)
         for number in range(records):
             joint = Joint(level=SYNC)
             joint.put("one", b"%d" % number * 1000)

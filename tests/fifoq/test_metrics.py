@@ -14,6 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 import fifoq
 import fifoq.sync
 from fifoq.metrics import CONTENT_TYPE, METRICS
+from fifoq.ring_writer import WRITER_VARIABLE
+from fifoq.writer import Writer
 
 pytestmark = pytest.mark.anyio
 
@@ -182,6 +184,7 @@ def test_every_log_message_has_fields_and_the_page_names_its_event() -> None:
 async def test_a_store_that_fails_says_so_with_fields(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(WRITER_VARIABLE, Writer.kind)
     store = await fifoq.open_store(tmp_path / "store")
     queue = await store.queue()
 

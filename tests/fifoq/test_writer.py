@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 import fifoq.writer
 from fifoq.writer import Writer
-
-JOIN_SECONDS = 20.0
+from tests.support.leftovers import JOIN_SECONDS, assert_nothing_is_left_behind
 
 
 class Ends:
@@ -32,22 +30,14 @@ class Ends:
         self._news.clear()
 
 
-def descriptors() -> set[str]:
-    return set(os.listdir("/proc/self/fd"))
+class Work:
+    """A job that only runs."""
 
+    def __init__(self, run: Callable[[], object]) -> None:
+        self.run = run
 
-@contextmanager
-def assert_nothing_is_left_behind() -> Iterator[None]:
-    for thread in threading.enumerate():
-        # Of a test before this one, whose writer was told to stop and may not have come to it.
-        if thread.name.startswith("fifoq "):
-            thread.join(JOIN_SECONDS)
-    threads, before = set(threading.enumerate()), len(descriptors())
-    yield
-    for thread in set(threading.enumerate()) - threads:
-        thread.join(JOIN_SECONDS)
-        assert not thread.is_alive()
-    assert len(descriptors()) == before
+    def begin(self) -> None:
+        return None
 
 
 def assert_leaves_nothing(work: Callable[[Writer, Ends], Awaitable[None]]) -> None:
@@ -67,7 +57,7 @@ def assert_leaves_nothing(work: Callable[[Writer, Ends], Awaitable[None]]) -> No
 def test_jobs_run_on_the_thread_one_after_the_other() -> None:
     async def work(writer: Writer, ends: Ends) -> None:
         for number in range(200):
-            writer.start(lambda number=number: (number, threading.current_thread().name))  # type: ignore[misc]
+            writer.start(Work(lambda n=number: (n, threading.current_thread().name)))  # type: ignore[misc]
             await ends.next()
             assert writer.finished
             assert writer.error is None
@@ -83,11 +73,11 @@ def test_an_error_in_a_job_is_reported_and_the_next_one_runs(error: BaseExceptio
         raise error
 
     async def work(writer: Writer, ends: Ends) -> None:
-        writer.start(fails)
+        writer.start(Work(fails))
         await ends.next()
         assert writer.error is error
         assert writer.outcome is None
-        writer.start(lambda: 5)
+        writer.start(Work(lambda: 5))
         await ends.next()
         ended: tuple[object, object] = writer.outcome, writer.error
         assert ended == (5, None)
@@ -108,7 +98,7 @@ def test_a_job_that_hangs_is_left_behind_and_ends_the_thread_later() -> None:
     async def main() -> Ends:
         ends = Ends()
         writer = Writer(asyncio.get_running_loop(), ends, "test")
-        writer.start(hang.wait)
+        writer.start(Work(hang.wait))
         await asyncio.sleep(0)
         writer.stop()
         return ends
@@ -132,7 +122,7 @@ def test_stopping_when_a_job_has_just_ended_touches_nothing_closed() -> None:
     for _ in range(50):
 
         async def work(writer: Writer, ends: Ends) -> None:
-            writer.start(lambda: None)
+            writer.start(Work(lambda: None))
             while not writer.finished:
                 await asyncio.sleep(0)
 
@@ -153,7 +143,7 @@ def test_the_loop_stands_aside_while_a_job_is_under_way(monkeypatch: pytest.Monk
     monkeypatch.setattr(fifoq.writer, "time", Time)
 
     async def work(writer: Writer, ends: Ends) -> None:
-        writer.start(go.wait)
+        writer.start(Work(go.wait))
         while not writer.finished:
             await asyncio.sleep(0)
         await ends.next()
@@ -169,7 +159,7 @@ def test_a_pipe_does_where_there_is_no_eventfd(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delattr(os, "eventfd")
 
     async def work(writer: Writer, ends: Ends) -> None:
-        writer.start(lambda: 1)
+        writer.start(Work(lambda: 1))
         await ends.next()
         assert writer.outcome == 1
 

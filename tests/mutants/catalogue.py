@@ -84,8 +84,10 @@ COMMITS: Final = (
     Mutant(
         "a commit is synced before it is written",
         "drafted",
-        "        _append(log, draft, genesis)\n        if sync:\n            log.sync_tail()\n",
-        "        if sync:\n            log.sync_tail()\n        _append(log, draft, genesis)\n",
+        "        append(log, draft, *encode(log, draft, genesis))\n        if sync:\n"
+        "            log.sync_tail()\n",
+        "        if sync:\n            log.sync_tail()\n"
+        "        append(log, draft, *encode(log, draft, genesis))\n",
         (CUTS,),
     ),
     Mutant(
@@ -1116,22 +1118,22 @@ PLAIN: Final = (
     Mutant(
         "a plain put changes the state before it is written",
         "plain",
-        "    offset = log.write(put.frame)\n",
+        "    log.write(put.frame)\n",
         "    log.state.set_genesis(put.queue, put.genesis, log.tail.file.number)\n"
-        "    offset = log.write(put.frame)\n",
+        "    log.write(put.frame)\n",
         (ERRORS,),
     ),
     Mutant(
         "the log goes on although a plain put's state could not follow",
         "plain",
-        "    offset = log.write(put.frame)\n",
-        "    offset = log.write(put.frame)\n    log.status = status\n",
+        "    log.write(put.frame)\n",
+        "    log.write(put.frame)\n    log.status = status\n",
         (HOLES,),
     ),
     Mutant(
         "a plain put is not in the index",
         "plain",
-        "        index.note(queue.name, RECORDS, first, first + count - 1, time, offset)\n",
+        "        index.note(queue.name, RECORDS, first, first + count - 1, put.time, put.offset)\n",
         "        pass\n",
         (PLAIN_PUTS,),
     ),

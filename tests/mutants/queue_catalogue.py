@@ -9,6 +9,7 @@ from tests.mutants.control_catalogue import CONTROL_MUTANTS
 from tests.mutants.cursor_catalogue import CURSOR_MUTANTS
 from tests.mutants.durable_catalogue import DURABLE_MUTANTS
 from tests.mutants.joint_catalogue import JOINT_MUTANTS
+from tests.mutants.ring_catalogue import BEGUN_MUTANTS, RING_MUTANTS
 from tests.mutants.spark_catalogue import SPARK_MUTANTS
 from tests.mutants.tools_catalogue import TOOLS_MUTANTS
 from tests.mutants.waiting_catalogue import WAITING_MUTANTS
@@ -381,6 +382,8 @@ QUEUE_MUTANTS: Final = (
     *CONTROL_MUTANTS,
     *CURSOR_MUTANTS,
     *JOINT_MUTANTS,
+    *BEGUN_MUTANTS,
+    *RING_MUTANTS,
     *DURABLE_MUTANTS,
     *SPARK_MUTANTS,
     *TOOLS_MUTANTS,

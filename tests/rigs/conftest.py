@@ -6,6 +6,8 @@ import shutil
 
 import pytest
 
+from fifoq.ring_writer import WRITER_VARIABLE
+from fifoq.uring import Ring
 from tests.rigs.mounts import why_no_mounts
 from tests.rigs.summary import NOT_RUN
 
@@ -31,6 +33,13 @@ class NotRun:
         if reason is not None:
             self.skip(reason)
 
+    def unless_rings_work(self) -> None:
+        """The whole test does not run without io_uring."""
+        try:
+            Ring().close()
+        except OSError as error:
+            self.skip(f"no io_uring: {error.strerror}")
+
     def skip(self, reason: str) -> None:
         self.note(reason)
         pytest.skip(reason)
@@ -39,3 +48,13 @@ class NotRun:
 @pytest.fixture
 def not_run(request: pytest.FixtureRequest) -> NotRun:
     return NotRun(request)
+
+
+@pytest.fixture(params=["io_uring", "thread"])
+def writer(request: pytest.FixtureRequest, not_run: NotRun, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each writer in turn; stores that are opened from here on, also in other processes, use it."""
+    kind = str(request.param)
+    if kind == "io_uring":
+        not_run.unless_rings_work()
+    monkeypatch.setenv(WRITER_VARIABLE, kind)
+    return kind

@@ -42,6 +42,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     power: bool = False
     options: tuple[str, ...] = ("",)
     operations: int = 0
+    writers: tuple[Literal["io_uring", "thread"], ...] = ("io_uring", "thread")
     mutant: Literal["", "datasync"] = ""
     stop_early: bool = False
 
@@ -52,6 +53,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     confirmed: int = 0
     violations: list[str] = []
     interrupted: list[str] = []
+    rings: int = 0
+    """Processes whose commits were written by io_uring."""
 
 
 def tell(history: History, event: traffic.Event, end: Crash) -> None:
@@ -91,7 +94,7 @@ class Worker:
         self._buffer = bytearray()
         self._decode = msgspec.msgpack.Decoder().decode
         self.found: dict[str, Any] | None = None
-        self.ended = False
+        self.ended = self.rings = False
 
     def hear(self, history: History, seconds: float, end: Crash) -> bool:
         """Hear what comes within `seconds`; False once nothing more will."""
@@ -123,6 +126,8 @@ class Worker:
         tell(history, event, end)
         if event[0] == "d":
             self.found = event[1]
+        elif event[0] == "w":
+            self.rings = event[1] == "io_uring"
         elif event[0] == "z":
             self.ended = True
 
@@ -198,6 +203,7 @@ class Rig:
             operations=1 if last else CLOSING_OPERATIONS if closes else 0,
             mutant=self._plan.mutant,
             loop=self._random.choice(("asyncio", "uvloop")),
+            writer=self._random.choice(self._plan.writers),
         )
         history.restarted()
         worker = Worker(job)
@@ -221,6 +227,7 @@ class Rig:
             history.distrust()
             mounts.cut_power(self._point)
         worker.kill(history, before)
+        self.outcome.rings += worker.rings
         was_open = was_open or worker.found is not None
         if worker.ended and closes and not self._plan.power:
             return "close"

@@ -20,6 +20,8 @@ from typing import Any, Final
 
 import fifoq
 from fifoq import Queue
+from fifoq.ring_writer import WRITER_VARIABLE
+from store.osfiles import OsFiles
 from tests.rigs import mounts
 
 DEADLINE_SECONDS: Final = 60.0
@@ -134,6 +136,20 @@ async def read_only(point: Path) -> None:
     await raises(fifoq.FifoqError, queue.put_many([item(99)] * 40))
     await raises(fifoq.FifoqError, queue.put(item(98)))
     await raises(fifoq.FifoqError, queue.take())
+    with contextlib.suppress(fifoq.FifoqError):
+        await queue.close()
+
+
+async def dead_disk(point: Path) -> None:
+    """A commit that is an ordinary one fails at the disk: it says so, and the queue has stopped."""
+    queue = await fifoq.open(point / "store")
+    for number in range(10):
+        await queue.put(item(number))
+    assert queue.stats().writer == os.environ[WRITER_VARIABLE]
+    mounts.cut_power(point, mounts.FLUSH_ALL)
+    await raises(fifoq.DurabilityError, queue.put(b"small"))
+    await raises(fifoq.StoreFailed, queue.put(b"small"))
+    await raises(fifoq.StoreFailed, queue.take())
     with contextlib.suppress(fifoq.FifoqError):
         await queue.close()
 
@@ -342,6 +358,55 @@ async def frozen_disk(point: Path, seconds: float) -> None:
         assert [r.item async for r in (await store.queue("weak")).browse()] == [b"3", b"4"]
 
 
+# A write that outlives its process.
+
+
+async def late_write(directory: Path) -> None:
+    """Who takes the lock waits for what the kernel still writes for an owner who was killed.
+
+    The file system with the store lies in a file of another one, which is frozen: so the disk
+    hangs, and the file system does not.
+    """
+    outer, inner = directory / "outer", directory / "inner"
+    outer.mkdir()
+    inner.mkdir()
+    mounts.make_image(directory / "image", 4 * FULL_BYTES, "ext4", "-m0")
+    mounts.mount_image(directory / "image", outer)
+    mounts.make_image(outer / "image", FULL_BYTES, "ext4", "-m0")
+    mounts.mount_image(outer / "image", inner)
+    async with fifoq.open(inner / "store") as queue:
+        await queue.put(b"first")
+    os.sync()
+    code = (
+        "import asyncio, fifoq, os, sys\nasync def main():\n"
+        "    queue = await fifoq.open(sys.argv[1])\n    await queue.put(b'second')\n"
+        "    assert queue.stats().writer == 'io_uring'\n    print('ready', flush=True)\n"
+        "    await asyncio.to_thread(sys.stdin.readline)\n"
+        "    asyncio.ensure_future(queue.put(b'third'))\n    await asyncio.sleep(0.1)\n"
+        "    os.kill(os.getpid(), 9)\nasyncio.run(main())"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(inner / "store")],
+        cwd=mounts.ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    files = OsFiles()
+    store = files.open_dir(str(inner / "store"))
+    async with frozen(outer, 1.0):
+        process.communicate(b"\n")
+        locking = asyncio.ensure_future(asyncio.to_thread(files.lock_dir, store))
+        await asyncio.wait([locking], timeout=0.4)
+        assert not locking.done(), "the lock was given while the kernel was writing"
+    await locking
+    files.close(store)
+    async with fifoq.open(inner / "store") as queue:
+        found = [record.item async for record in queue.browse()]
+    assert found == [b"first", b"second", b"third"], found
+
+
 # Which scene is played where.
 
 ON_DISKS: Final = {
@@ -349,6 +414,7 @@ ON_DISKS: Final = {
     "full_leases": full_leases,
     "full_memory": full_memory,
     "read_only": read_only,
+    "dead_disk": dead_disk,
 }
 IN_DIRECTORIES: Final = {
     "failing_sync": failing_sync,
@@ -356,6 +422,7 @@ IN_DIRECTORIES: Final = {
     "fork": fork,
     "threads": threads,
     "closed_loop": closed_loop,
+    "late_write": late_write,
 }
 
 
@@ -384,7 +451,7 @@ def main(name: str, directory: Path, detail: str = "") -> None:
                 await IN_DIRECTORIES[name](directory)
 
     asyncio.run(play())
-    if name == "read_only":
+    if name in ("read_only", "dead_disk"):
         mounts.unmount(directory / "mounted")
         mounts.mount_image(directory / "image", directory / "mounted")
         asyncio.run(_look_at_read_only(directory / "mounted"))

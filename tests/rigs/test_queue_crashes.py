@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -42,6 +43,7 @@ def crash(plan: Plan, name: str) -> Outcome:
         violations=len(outcome.violations),
         seed=plan.seed,
         interrupted=", ".join(outcome.interrupted),
+        rings=outcome.rings,
     )
     return outcome
 
@@ -75,35 +77,40 @@ def test_queues_whose_power_is_cut_keep_what_they_confirmed(
     assert set(outcome.interrupted) >= EVERYTHING
 
 
-def test_queues_that_leave_out_the_sync_are_found_out(tmp_path: Path, not_run: NotRun) -> None:
+@pytest.mark.parametrize("writer", ["io_uring", "thread"])
+def test_queues_that_leave_out_the_sync_are_found_out(
+    tmp_path: Path, not_run: NotRun, writer: Literal["io_uring", "thread"]
+) -> None:
     """The control: a rig that sees nothing would look like queues that lose nothing."""
     not_run.unless_mounts_work()
-    plan = Plan(
-        directory=str(tmp_path),
+    if writer == "io_uring":
+        not_run.unless_rings_work()
+    plan = control(tmp_path, writers=(writer,), mutant="datasync")
+    outcome = crash(plan, f"control: queues without datasync, {writer}")
+    assert outcome.violations != []
+    assert outcome.rings or writer == "thread"
+
+
+def control(directory: Path, **options: Any) -> Plan:
+    return Plan(
+        directory=str(directory),
         seed=SEED,
         crashes=CONTROL_CUTS_MAX,
         operations=CONTROL_OPERATIONS,
         power=True,
-        mutant="datasync",
         stop_early=True,
+        **options,
     )
-    assert crash(plan, "control: queues without datasync").violations != []
 
 
 def test_queues_under_eatmydata_are_found_out(
     tmp_path: Path, not_run: NotRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It eats the calls of a thread; what a ring writes is no call."""
     not_run.unless_mounts_work()
     not_run.unless_installed("eatmydata")
-    plan = Plan(
-        directory=str(tmp_path),
-        seed=SEED,
-        crashes=CONTROL_CUTS_MAX,
-        operations=CONTROL_OPERATIONS,
-        power=True,
-        stop_early=True,
-    )
     monkeypatch.setenv("LD_PRELOAD", "libeatmydata.so")
+    plan = control(tmp_path, writers=("thread",))
     assert crash(plan, "control: queues under eatmydata").violations != []
 
 

@@ -19,8 +19,10 @@ from zlib import crc32
 import msgspec
 
 import fifoq
-from fifoq import Delivery, Queue, QueueClosed, QueueEmpty, Store
+from fifoq import Delivery, Queue, QueueClosed, QueueEmpty, Store, uring
 from fifoq.options import LEVELS
+from fifoq.ring_writer import WRITER_VARIABLE
+from fifoq.uring import Ring
 from store.files import Handle
 from store.osfiles import OsFiles
 
@@ -57,11 +59,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     first_item: int = 1
     mutant: Literal["", "datasync"] = ""
     loop: Literal["asyncio", "uvloop"] = "asyncio"
+    writer: Literal["io_uring", "thread"] = "thread"
 
 
 Event = list[Any]
 """("c", number, kind, queue, level, items, count), ("r", number, items, first counter),
-("l" or "e", number), ("f", reason), ("d", {queue: [(counter, item)]}), ("z",) at a clean end."""
+("l" or "e", number), ("f", reason), ("d", {queue: [(counter, item)]}), ("w", writer),
+("z",) at a clean end."""
 
 
 class Teller:
@@ -91,20 +95,25 @@ class Teller:
                 data = data[os.write(self._descriptor, data) :]
 
 
-class TellingFiles(OsFiles):
-    """The real files; every write is preceded by what led to it."""
+def tell_first(teller: Teller, mutant: str) -> None:
+    """Have every write of this process preceded by what led to it; the mutant syncs nothing."""
+    pwrite, write = OsFiles.pwrite, Ring.write
 
-    def __init__(self, teller: Teller, mutant: str) -> None:
-        self._teller = teller
-        self._mutant = mutant
+    def telling_pwrite(
+        files: OsFiles, handle: Handle, data: bytes | bytearray | memoryview, offset: int
+    ) -> int:
+        teller.send()
+        return pwrite(files, handle, data, offset)
 
-    def pwrite(self, handle: Handle, data: bytes | bytearray | memoryview, offset: int) -> int:
-        self._teller.send()
-        return super().pwrite(handle, data, offset)
+    def telling_write(ring: Ring, *request: int) -> None:
+        teller.send()
+        write(ring, *request)
 
-    def datasync(self, handle: Handle) -> None:
-        if self._mutant != "datasync":
-            super().datasync(handle)
+    OsFiles.pwrite = telling_pwrite  # type: ignore[method-assign, assignment]
+    Ring.write = telling_write  # type: ignore[method-assign, assignment]
+    if mutant == "datasync":
+        OsFiles.datasync = lambda *_: None  # type: ignore[method-assign]
+        uring._RWF_DSYNC = 0  # type: ignore[misc]
 
 
 def payload_of(item: int, random: Random) -> bytes:
@@ -141,6 +150,7 @@ class Traffic:
         for name, queue in queues.items():
             assert len(queue) == len(found[name]), f"{name} says that it holds {len(queue)}"
         self._say("d", found)
+        self._say("w", queues["calm"].stats().writer)
         roles = (self._produce, self._produce, self._consume, self._consume)
         tasks = [asyncio.ensure_future(role(queue)) for queue in queues.values() for role in roles]
         tasks.append(asyncio.ensure_future(self._flush(queues["quick"])))
@@ -345,14 +355,15 @@ class Traffic:
 
 async def _main(job: Job, teller: Teller) -> None:
     traffic = Traffic(job, teller.say)
-    files = TellingFiles(teller, job.mutant)
-    async with fifoq.open_store(job.path, files=files, segment_bytes=SEGMENT_BYTES) as store:
+    tell_first(teller, job.mutant)
+    async with fifoq.open_store(job.path, segment_bytes=SEGMENT_BYTES) as store:
         await traffic.run(store)
 
 
 def run(job: Job, descriptor: int) -> None:
     """Do the job in this process; whatever is raised is an event."""
     teller = Teller(descriptor)
+    os.environ[WRITER_VARIABLE] = job.writer
     try:
         if job.loop == "uvloop":
             import uvloop

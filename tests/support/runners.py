@@ -18,7 +18,7 @@ class SlowRunner(InlineRunner):
         assert not self.stopped
         self.finished = False
         self.job_count += 1
-        self._loop.call_later(self.delay(), self._run, job)
+        self._loop.call_later(self.delay(), self._run, self._begun(job))
 
 
 class ManualRunner(InlineRunner):
@@ -38,7 +38,7 @@ class ManualRunner(InlineRunner):
         assert self.waiting is None
         self.finished = False
         self.job_count += 1
-        self.waiting = job
+        self.waiting = self._begun(job)
 
     def hold(self) -> None:
         self.holds = True
@@ -55,3 +55,9 @@ class ManualRunner(InlineRunner):
         """Run what waits, and everything from here on at once."""
         self.holds = False
         self.step()
+
+
+class BeginningRunner(ManualRunner):
+    """The same, but commits are begun when they start, as by a writer with a ring."""
+
+    begins = True

@@ -1,0 +1,392 @@
+"""The writer with a ring: real writes of the kernel, and every way in which one can end.
+
+Where this machine has no ring, or the scratch directory lies on a file system without direct
+writes, its tests are counted as not run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fifoq
+from fifoq import Queue, ring_writer, uring
+from fifoq.direct import BLOCK_BYTES
+from fifoq.jobs import Commit
+from fifoq.ring_writer import RingWriter, live_writer
+from fifoq.uring import Ring, overwrites_in_place
+from fifoq.writer import Writer
+from store import Status, open_log
+from store.files import Handle
+from store.osfiles import OsFiles
+from tests.fifoq.loops import on_each_loop
+from tests.rigs.conftest import NotRun, not_run
+from tests.support.leftovers import assert_nothing_is_left_behind
+
+__all__ = ["not_run"]
+pytestmark = pytest.mark.anyio
+
+Results = list[int | None]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Real time: the kernel ends its writes in no other."""
+    return "asyncio"
+
+
+@pytest.fixture
+def place(tmp_path: Path, not_run: NotRun) -> Path:
+    """Where a store is written by a ring."""
+    not_run.unless_rings_work()
+    with (tmp_path / "probe").open("wb") as file:
+        if not overwrites_in_place(file.fileno()):
+            not_run.skip("the scratch directory is on neither ext4 nor XFS")
+    return tmp_path / "store"
+
+
+@pytest.fixture
+async def queue(place: Path) -> AsyncIterator[Queue[bytes]]:
+    """A queue whose next put goes through the ring."""
+    async with fifoq.open(place) as queue:
+        await queue.put(b"first")
+        assert runner_of(queue).kind == "io_uring"
+        yield queue
+
+
+def runner_of(queue: Queue[bytes]) -> RingWriter:
+    runner = queue._committer.runner
+    assert isinstance(runner, RingWriter)
+    return runner
+
+
+def count_writes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of what rings are asked to write from here on."""
+    lengths: list[int] = []
+    write = Ring.write
+
+    def counting(ring: Ring, descriptor: int, address: int, count: int, offset: int) -> None:
+        lengths.append(count)
+        write(ring, descriptor, address, count, offset)
+
+    monkeypatch.setattr(Ring, "write", counting)
+    return lengths
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, change: Callable[[int], int]) -> None:
+    """Have the kernel's results say something else."""
+    result = Ring.result
+
+    def changed(ring: Ring) -> int | None:
+        found = result(ring)
+        return None if found is None else change(found)
+
+    monkeypatch.setattr(Ring, "result", changed)
+
+
+async def contents(place: Path) -> list[bytes]:
+    async with fifoq.open(place) as queue:
+        return [record.item async for record in queue.browse()]
+
+
+@on_each_loop
+async def test_what_the_ring_wrote_is_there_in_order(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frames of all sizes, so that they end anywhere in a block, cross blocks and segments."""
+    sizes = [0, 1, 100, 3900, 3950, 4000, 4096, 9000, 20_000] * 12
+    items = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
+    lengths = count_writes(monkeypatch)
+    expected: list[bytes] = []
+    async with fifoq.open(place, segment_bytes=128 << 10) as queue:
+        for number, item in enumerate(items):
+            await queue.put(item)
+            expected.append(item)
+            if number % 5 == 0:
+                await queue.put(b"os", durability="os")
+                expected.append(b"os")
+                assert await queue.take() == expected.pop(0)
+            if number % 7 == 0:
+                assert [record.item async for record in queue.browse()] == expected
+        assert queue.stats().writer == "io_uring"
+    assert await contents(place) == expected
+    assert len(lengths) > len(items) // 2
+    assert all(length % BLOCK_BYTES == 0 for length in lengths)
+
+
+async def test_behind_the_last_frame_are_zeros(queue: Queue[bytes], place: Path) -> None:
+    """Whatever lay there would be taken for a frame that was cut short, or worse."""
+    for size in (9000, 10, 3000, 10):
+        await queue.put(bytes([7]) * size)
+    log = queue._committer.log
+    assert log is not None
+    (segment,) = place.glob("*.log")
+    assert not any(segment.read_bytes()[log.tail.length :])
+
+
+async def test_takes_and_transactions_go_through_the_ring_too(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with fifoq.open_store(place) as store:
+        queue = await store.queue()
+        await queue.put_many([b"first", b"second", b"third"])
+        lengths = count_writes(monkeypatch)
+        assert await queue.take() == b"first"
+        assert len(lengths) == 1
+        async with store.transaction() as transaction:
+            transaction.put(queue, b"fourth")
+        assert len(lengths) == 2
+    assert await contents(place) == [b"second", b"third", b"fourth"]
+
+
+async def test_another_process_reads_what_the_ring_wrote(queue: Queue[bytes], place: Path) -> None:
+    for number in range(50):
+        await queue.put(b"%d" % number)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "fifoq", "peek", str(place), "--count", "100"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    printed, _ = await process.communicate()
+    assert printed.split() == [b"first", *(b"%d" % number for number in range(50))]
+
+
+async def test_a_sync_that_fails_in_the_ring_stops_the_store_and_is_not_tried_again(
+    queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths = count_writes(monkeypatch)
+    answer(monkeypatch, lambda _: -errno.EIO)
+    with pytest.raises(fifoq.DurabilityError) as raised:
+        await queue.put(b"second")
+    assert isinstance(raised.value.__cause__, OSError)
+    assert raised.value.__cause__.errno == errno.EIO
+    with pytest.raises(fifoq.FifoqError):
+        await queue.put(b"third")
+    assert len(lengths) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda _: -errno.EINVAL, id="refused"),
+        pytest.param(lambda result: result - 512, id="short"),
+    ],
+)
+async def test_what_the_ring_does_not_do_the_thread_does_from_then_on(
+    queue: Queue[bytes],
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[int], int],
+) -> None:
+    answer(monkeypatch, change)
+    for item in (b"second", b"third", b"fourth"):
+        await queue.put(item)
+    assert queue.stats().writer == "thread"
+    await queue.close()
+    assert await contents(place) == [b"first", b"second", b"third", b"fourth"]
+
+
+async def test_a_ring_that_takes_no_request_is_given_up(
+    queue: Queue[bytes], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    monkeypatch.setattr(Ring, "write", refuse)
+    await queue.put(b"second")
+    assert queue.stats().writer == "thread"
+    await queue.close()
+    assert await contents(place) == [b"first", b"second"]
+
+
+async def test_a_block_that_is_not_in_memory_is_not_waited_for(
+    queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop would have read it from the disk; now the thread writes that one frame."""
+    lengths = count_writes(monkeypatch)
+    with monkeypatch.context() as patch:
+
+        def nothing_cached(*_: Any) -> int:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+        patch.setattr(os, "preadv", nothing_cached)
+        runner_of(queue)._direct.forget()
+        await queue.put(b"second")
+    assert (lengths, queue.stats().writer) == ([], "io_uring")
+    await queue.put(b"third")
+    assert len(lengths) == 1
+
+
+async def test_a_slow_disk_is_heard_of_without_looking(
+    queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Turns of the loop are spent on a commit that is young, and on no other."""
+    looks = 0
+    look = RingWriter._look_again
+
+    def counting(runner: RingWriter) -> None:
+        nonlocal looks
+        looks += 1
+        look(runner)
+
+    monkeypatch.setattr(RingWriter, "_look_again", counting)
+    monkeypatch.setattr(ring_writer, "LOOK_SECONDS", -1.0)
+    await queue.put(b"second")
+    seen = looks
+    for number in range(20):
+        await queue.put(b"%d" % number)
+    assert seen <= 1, "the first one finds that it is not young"
+    assert looks == seen, "the others were told"
+
+
+async def test_nobody_looks_while_other_threads_want_the_interpreter(
+    queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[None] = []
+    monkeypatch.setattr(RingWriter, "_look_again", lambda _: looked.append(None))
+    end = threading.Event()
+    other = threading.Thread(target=end.wait)
+    other.start()
+    for number in range(5):
+        await queue.put(b"%d" % number)
+    end.set()
+    other.join()
+    assert looked == []
+
+
+async def test_puts_that_never_suspend_hear_of_the_end_too(queue: Queue[bytes]) -> None:
+    receipts = [queue.submit(b"%d" % number) for number in range(3000)]
+    for receipt in receipts:
+        await receipt
+    assert len(queue) == 3001
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_store_whose_loop_ends_in_the_middle_keeps_what_was_under_way(
+    place: Path, wait: bool
+) -> None:
+    """The loop is gone, the kernel is not: what it wrote is noted before the lock is let go."""
+
+    async def leave() -> None:
+        queue = await fifoq.open(place)
+        await queue.put(b"first")
+        task = asyncio.ensure_future(queue.put(b"second"))
+        await asyncio.sleep(0)
+        if wait:
+            await task
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(leave())
+    pending = asyncio.all_tasks(loop)
+    for task in pending:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+    loop.close()
+    gc.collect()
+    found = asyncio.run(contents(place))
+    assert found[:1] == [b"first"]
+    assert found in ([b"first"], [b"first", b"second"])
+    assert not wait or len(found) == 2
+
+
+def test_a_closed_store_leaves_no_descriptor(place: Path) -> None:
+    async def work() -> None:
+        async with fifoq.open(place) as queue:
+            await queue.put(b"x")
+
+    asyncio.run(work())
+    with assert_nothing_is_left_behind():
+        asyncio.run(work())
+
+
+@pytest.mark.parametrize("reason", ["old kernel", "forbidden", "asked for"])
+async def test_where_there_is_no_ring_the_thread_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    if reason == "old kernel":
+        monkeypatch.setattr(uring, "KERNEL_MIN", (1000, 0))
+    elif reason == "forbidden":
+
+        def forbid(*_: Any) -> int:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+        monkeypatch.setattr(uring, "_call", forbid)
+    else:
+        monkeypatch.setenv("FIFOQ_WRITER", "thread")
+    async with fifoq.open(tmp_path / "store") as queue:
+        await queue.put(b"x")
+        assert queue.stats().writer == "thread"
+
+
+async def test_a_ring_is_not_left_behind_when_no_thread_starts(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with assert_nothing_is_left_behind(), monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="start new thread"):
+            live_writer(asyncio.get_running_loop(), lambda: None, "test")
+
+
+async def test_an_interrupt_while_a_request_is_made_stops_the_store(
+    queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the kernel has the request is not known: the commit must not count as done."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Ring, "write", interrupt)
+    runner = runner_of(queue)
+    receipt = queue.submit(b"second")
+    with pytest.raises(KeyboardInterrupt):
+        queue._committer.pump()
+    assert isinstance(runner.error, fifoq.DurabilityError)
+    assert runner.finished
+    with pytest.raises(fifoq.DurabilityError):
+        await receipt
+
+
+async def test_what_a_ring_began_is_noted_before_the_log_is_let_go(place: Path) -> None:
+    """The loop may be gone by then, and nobody hears of the end but who waits for it."""
+    log = open_log(str(place))
+    log.put("a", [b"first"])
+    draft = log.draft()
+    draft.put(log.queue("a"), [b"second"])
+    runner = RingWriter(asyncio.get_running_loop(), lambda: None, "test")
+    runner.start(Commit(log, draft, True, [], [], 0, 1))
+    assert runner.kind == "io_uring"
+    runner.stop()
+    runner.join()
+    assert log.status is Status.OPEN
+    assert [payload for block in log.read("a") for payload in block.payloads()] == [
+        b"first",
+        b"second",
+    ]
+    log.close()
+
+
+async def test_files_that_are_not_the_real_ones_see_every_write(place: Path) -> None:
+    """Handles of others are numbers that may be anybody's descriptors, and faults are theirs."""
+    written: list[bytes] = []
+
+    class Seeing(OsFiles):
+        def pwrite(self, handle: Handle, data: bytes | bytearray | memoryview, offset: int) -> int:
+            written.append(bytes(data))
+            return super().pwrite(handle, data, offset)
+
+    async with fifoq.open(place, files=Seeing()) as queue:
+        for item in (b"first", b"second", b"third"):
+            await queue.put(item)
+            assert item in written[-1]
+        assert queue.stats().writer == Writer.kind
