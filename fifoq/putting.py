@@ -122,21 +122,9 @@ class Putting(Waiting[T]):
 
     def _put_strong(self, item: bytes) -> Waiter | None:
         """Put a small record that must wait for its commit; None if there is more to look at."""
-        committer = self._committer
-        committer.require_usable()
-        counter = self.next
-        if (
-            committer.waiting_bytes + committer.sealed_bytes > QUICK_BYTES
-            or len(self.tail) > WINDOW_MAX
-            or committer.refused is not None
-            or self._shutdown
-            or self._putters
-            or counter >= COUNTER_MAX
-        ):
+        if len(self.tail) > WINDOW_MAX or self._is_out_of_the_ordinary(1):
             return None
-        now = time.time_ns()
-        self.look(now)
-        self.stamp_put(now)
+        counter = self.next
         self.next = counter + 1
         self.tail.append(item)
         self._hide(counter, 1)
@@ -144,8 +132,40 @@ class Putting(Waiting[T]):
         if len(self.tail) > 1:
             # Whoever comes next in this turn may be one of many.
             self._open_strong_puts()
-        committer.wait_for(self, waiter, self.level)
+        self._committer.wait_for(self, waiter, self.level)
         return waiter
+
+    def _put_strong_many(
+        self, payloads: Sequence[bytes], level: int, size: int, item_bytes: int | None
+    ) -> Waiter | None:
+        """The same for records that were prepared."""
+        count = len(payloads)
+        if self.sets_all_aside or self._is_out_of_the_ordinary(count):
+            return None
+        committer = self._committer
+        first = self.extend(payloads, strong=True)
+        committer.waiting_bytes += self.count_known(count, size, item_bytes)
+        waiter = Waiter(self._new_future(), self, first, count)
+        committer.wait_for(self, waiter, level)
+        return waiter
+
+    def _is_out_of_the_ordinary(self, count: int) -> bool:
+        """Whether there is more to look at before records are put; if not, stamps them."""
+        committer = self._committer
+        committer.require_usable()
+        if (
+            committer.waiting_bytes + committer.sealed_bytes > QUICK_BYTES
+            or len(self.tail) >= REAP_RECORDS
+            or committer.refused is not None
+            or self._shutdown
+            or self._putters
+            or self.next + count > COUNTER_MAX
+        ):
+            return True
+        now = time.time_ns()
+        self.look(now)
+        self.stamp_put(now)
+        return False
 
     def put_nowait(self, item: T, **options: Unpack[PutKeywords]) -> Key:
         """Put one record in memory; returns its key at once. `flush_interval` bounds the writing.
@@ -196,6 +216,12 @@ class Putting(Waiting[T]):
         level = self._level_of(durability)
         if not payloads:
             return Keys(0, 0, 0)
+        if level and self.unlimited and attributes is None:
+            waiter = self._put_strong_many(payloads, level, size, item_bytes)
+            if waiter is not None:
+                moment = self.put_time
+                await self._outcome(waiter)
+                return Keys(waiter.first, len(payloads), moment)
         while not self._admits(len(payloads), size, level):
             await self._wait_to_put(len(payloads), size)
         first, moment = self._store(payloads, attributes, level, size, item_bytes)
@@ -492,6 +518,10 @@ class Putting(Waiting[T]):
         ):
             # It is in the tail, not sealed at once: others of this turn may share its frame.
             self._open_strong_puts()
+        await self._outcome(waiter)
+
+    async def _outcome(self, waiter: Waiter) -> None:
+        """Until the commit; what is not sealed when the caller leaves is taken back."""
         try:
             await waiter.future
         except BaseException:
