@@ -2,8 +2,8 @@
 
 `python -m fifoq.bench.spark_growth [--dir DIR] RECORDS...` fills a store with so many records,
 scans it in a session of its own with a heap of 1 GiB, and prints a line for each number: the
-seconds of the last scan, and the peaks of resident memory of the driver (Java) and of its largest
-Python worker. The store is deleted.
+seconds of the last scan, the driver's heap in use once its garbage is collected, and the peaks of
+resident memory of the driver (Java) and of its largest Python worker. The store is deleted.
 """
 
 from __future__ import annotations
@@ -19,8 +19,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fifoq.bench.spark import fill
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SCANS = 3
 _SCAN_IN_CHILD = "--scan"
@@ -36,7 +40,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("records", nargs="+", type=int)
     parser.add_argument("--dir", default=".", help="where the scratch directory is made")
     options = parser.parse_args(arguments)
-    print("    records    scan s  µs/record  driver MB  worker MB")
+    print("    records    scan s  µs/record    heap MB  driver MB  worker MB")
     for count in options.records:
         scratch = Path(tempfile.mkdtemp(prefix="growth", dir=options.dir))
         try:
@@ -44,9 +48,9 @@ def main(arguments: Sequence[str]) -> None:
             found = _in_a_session_of_its_own(scratch / "store")
         finally:
             shutil.rmtree(scratch)
-        seconds, driver, worker = found["seconds"], found["driver"], found["worker"]
-        each = seconds / count * 1e6
-        print(f"{count:11,} {seconds:9.2f} {each:10.3f} {driver:10.0f} {worker:10.0f}", flush=True)
+        seconds, memory = found["seconds"], (found["heap"], found["driver"], found["worker"])
+        columns = "".join(f"{megabytes:11.0f}" for megabytes in memory)
+        print(f"{count:11,} {seconds:9.2f} {seconds / count * 1e6:10.3f}{columns}", flush=True)
 
 
 def _in_a_session_of_its_own(path: Path) -> dict[str, float]:
@@ -66,8 +70,17 @@ def _scans(path: Path) -> dict[str, float]:
         spark.read.format("fifoq").load(str(path)).write.format("noop").mode("overwrite").save()
         seconds = time.perf_counter() - start
     driver, worker = peaks(os.getpid())
+    heap = heap_in_use(spark)
     spark.stop()
-    return {"seconds": seconds, "driver": driver, "worker": worker}
+    return {"seconds": seconds, "heap": heap, "driver": driver, "worker": worker}
+
+
+def heap_in_use(spark: SparkSession) -> float:
+    """Megabytes of the driver's heap that are still there after a collection."""
+    java: Any = spark._jvm
+    java.java.lang.System.gc()
+    runtime = java.java.lang.Runtime.getRuntime()
+    return float(runtime.totalMemory() - runtime.freeMemory()) / _MEGABYTE**2
 
 
 def peaks(process: int) -> tuple[float, float]:

@@ -726,9 +726,10 @@ class Life:
         await self._open()
         found = await self._contents()
         states = self.model.states
-        assert any(self._left(state, found) for state in states), _difference(states[-1], found)
+        disk = next((state for state in states if self._left(state, found)), None)
+        assert disk is not None, _difference(states[-1], found)
         stamps = {name: queue.put_time for name, queue in self.queues.items()}
-        self.model.crash(found, self.now, self.wall, stamps)
+        self.model.crash(disk, found, self.now, self.wall, stamps)
         for name in NAMES:
             self.model.queues[name].expired = self.queues[name].stats().expired
 

@@ -365,10 +365,14 @@ class StoreModel:
         letter = Record(0, record.payload, priority=record.priority, key=record.key)
         self.put(name + DEAD, [letter], 0.0, 0)
 
-    def crash(self, found: Contents, now: float, wall: int, stamps: dict[str, int]) -> None:
-        """The store was opened anew and has these records; `stamps` are the newest of its queues.
+    def crash(
+        self, disk: Contents, found: Contents, now: float, wall: int, stamps: dict[str, int]
+    ) -> None:
+        """The store was opened anew and has the records `found`; `stamps` are its newest.
 
-        Windows of ids go by these where the clock was set back.
+        Windows of ids go by these where the clock was set back. What is too old went as it was
+        read. That is not written yet, so the next crash may leave `disk` again; and with a clock
+        that was set back, what was too old may be there again.
         """
         for name, records, puts, ids, cursor in found:
             queue = self.queues[name]
@@ -388,7 +392,7 @@ class StoreModel:
                 for time in (self.put_times[name, counter],)
             }
             queue.reopen(now, wall)
-        self.states, self.written = [found], 0
+        self.states, self.written = [disk, found], 0
 
     def _note_old_ids(self, queue: QueueModel, now: float, wall: int) -> None:
         window = queue.rules.dedup_window
