@@ -268,7 +268,7 @@ async def test_a_failed_sync_stops_everything_and_nobody_hangs() -> None:
 
 async def test_a_failure_seen_in_the_middle_of_a_put_is_told(monkeypatch: Any) -> None:
     """A put that reaped the failed commit itself went on, and waited for ever."""
-    monkeypatch.setattr("fifoq.putting.REAP_RECORDS", 1)
+    monkeypatch.setattr("fifoq.admitting.REAP_RECORDS", 1)
     bench = BadDisk()
     q = await bench.open()
     await q.put(b"a")

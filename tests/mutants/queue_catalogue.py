@@ -82,7 +82,7 @@ QUEUE_MUTANTS: Final = (
     ),
     _mutant(
         "a put that left before the seal is written all the same",
-        "putting",
+        "admitting",
         "        if self.withdraw(waiter.first, waiter.count):\n            waiter.count = 0\n"
         "            self.records_went()\n            return True\n        return False\n",
         "        return False\n",

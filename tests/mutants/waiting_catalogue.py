@@ -16,7 +16,7 @@ RETRY: Final = "tests/fifoq/test_retry.py"
 WAITING_MUTANTS: Final = (
     _mutant(
         "a delayed record is there before its commit",
-        "putting",
+        "admitting",
         "            self.set_aside(first, payloads, moment, attributes, shown=level == MEMORY)\n",
         "            self.set_aside(first, payloads, moment, attributes, shown=True)\n",
         DELAY,
