@@ -16,20 +16,17 @@ import msgspec
 from store.blocks import COUNTERS, MOVED, RECORDS, TAKEN, Column, RecordBlock, records_weight
 from store.checkpoint import UnloggedEntry
 from store.checksum import Buffer
-from store.compression import Compression
-from store.effects import Effect, Lease, Move, Put, Remove, States, apply
+from store.effects import Lease, Move, Put, Remove, States
 from store.encoding import (
     block_bytes,
-    compressed,
     encode_block,
     encode_leases,
     encode_records,
     encode_removed,
     encode_state,
 )
-from store.errors import CounterExhausted, ItemTooLarge, StaleDraft
-from store.frames import BLOCK_COUNT_MAX, BODY_BYTES_MAX
-from store.genesis import GENESIS_BYTES_MAX
+from store.errors import CounterExhausted
+from store.gathering import Gathering
 from store.given import (
     UNENCODABLE,
     check_columns,
@@ -40,67 +37,25 @@ from store.given import (
 )
 from store.growth import (
     LEASE_GROWTH,
-    QUEUE_GROWTH,
     RESTORED_GROWTH,
     SPAN_GROWTH,
     STATE_GROWTH,
     any_growth,
     removal_growth,
 )
-from store.index import SegmentIndex
 from store.keys import COUNTER_MAX
 from store.packing import put_growth
 from store.plan import Plan, resize
 from store.repeats import Repeat, unrepeated
-from store.state import QueueState, State
+from store.state import QueueState
 
 _NOT_A_LIST: Final = (bytes, bytearray, memoryview, str)
 
 
-class Draft:
+class Draft(Gathering):
     """One commit in the making."""
 
-    __slots__ = (
-        "_compressible",
-        "_effects",
-        "_repeats",
-        "_state",
-        "block_count",
-        "body_bytes",
-        "committed",
-        "frees_segment",
-        "growth",
-        "holds_records",
-        "now",
-        "only_drains",
-        "only_removes",
-        "parts",
-        "plans",
-        "size",
-    )
-
-    def __init__(self, state: State, now: int) -> None:
-        self._state = state
-        self.now = now
-        self.parts: list[Buffer] = []
-        self.body_bytes = 0
-        """Of all blocks; `size` is what they and their metadata may come to."""
-        self.block_count = 0
-        self.committed = False
-        self.size = 0
-        self.holds_records = False
-        self.growth = 0
-        """Bytes of checkpoint that must be held for what it adds, at the most. Removals have it."""
-        self.only_drains = True
-        """It only takes away, or gives back what was taken: it may use the reserve."""
-        self.frees_segment = False
-        """It carries the rest out of a dead segment: it may use the reserve to the last byte."""
-        self.only_removes = True
-        """It holds nothing that a checkpoint does not: on a full disk one can stand for it."""
-        self.plans: dict[str, Plan] = {}
-        self._effects: list[Effect] = []
-        self._repeats: Sequence[Repeat] = ()
-        self._compressible: list[tuple[int, int, int, Compression]] = []
+    __slots__ = ()
 
     def put(
         self,
@@ -260,22 +215,6 @@ class Draft:
         genesis.last_take_time = max(genesis.last_take_time, time)
         resize(genesis, -count, self.now)
         return count
-
-    def check_current(self, state: State) -> None:
-        """StaleDraft unless every queue is as it was when the draft first touched it."""
-        if self.committed or state is not self._state:
-            raise StaleDraft(
-                "the draft was committed before, or belongs to another store. Nothing was stored. "
-                "Build a new one."
-            )
-        for plan in self.plans.values():
-            queue = plan.queue
-            if queue.genesis is not plan.base or state.queues.get(queue.name) is not queue:
-                raise StaleDraft(
-                    f"queue {queue.name!r} changed since the draft was begun, or belongs to "
-                    f"another store. Nothing was stored. Build the draft anew and commit it at "
-                    f"once; a store is used by one thread at a time."
-                )
 
     def unrepeated(self) -> list[Repeat]:
         """Unlogged removals that fit into this commit; what is left stays unlogged."""
@@ -469,77 +408,3 @@ class Draft:
         genesis = self.plans[queue.name].genesis
         genesis.high_water_mark, genesis.high_water_time = high, high_time
         genesis.low_water_mark, genesis.low_water_time = low, low_time
-
-    def touch(self, queue: QueueState) -> None:
-        """Write the queue's genesis entry, changed or not."""
-        self._plan(queue)
-        self._needs_space()
-
-    def apply(self, segment: int, offset: int, index: SegmentIndex | None) -> None:
-        """Carry the draft, now written at that place, into the state and the tail's index."""
-        state = self._state
-        for repeat in self._repeats:
-            for first, last, weight in repeat.ranges:
-                state.remove(repeat.queue, first, last, weight)
-        apply(self._effects, state, segment, offset, index)
-        for plan in self.plans.values():
-            assert plan.queue.genesis.floor == plan.genesis.floor
-            assert plan.queue.genesis.next_counter == plan.genesis.next_counter
-            state.set_genesis(plan.queue, plan.genesis, segment)
-
-    def _compress_later(
-        self, part_count: int, payload_parts: int, compression: Compression
-    ) -> None:
-        """The block that was just added may be compressed when the draft is committed."""
-        start = len(self.parts) - part_count
-        self._compressible.append((start, part_count, payload_parts, compression))
-
-    @property
-    def compresses(self) -> bool:
-        """Whether blocks are to be compressed when it is committed."""
-        return bool(self._compressible)
-
-    def compress(self) -> None:
-        """Compress what is to be, where that saves enough.
-
-        Whoever gathers a draft may be a loop that must not be held up; the one who writes it may
-        take the time. Sizes that were promised before stay upper bounds.
-        """
-        later, self._compressible = self._compressible, []
-        # From the end: what stands in front keeps its place.
-        for start, part_count, payload_parts, compression in reversed(later):
-            parts = self.parts[start : start + part_count]
-            smaller = compressed(parts, payload_parts, compression)
-            if smaller is not None:
-                self.body_bytes -= block_bytes(parts) - block_bytes(smaller)
-                self.parts[start : start + part_count] = smaller
-
-    def _needs_space(self) -> None:
-        self.only_drains = self.only_removes = False
-
-    def _plan(self, queue: QueueState) -> Plan:
-        plan = self.plans.get(queue.name)
-        if plan is None:
-            plan = self.plans[queue.name] = Plan(queue, len(self.plans))
-            self._room(GENESIS_BYTES_MAX)
-            if not queue.genesis_segment:
-                self.growth += QUEUE_GROWTH
-        return plan
-
-    def _add(self, parts: list[Buffer]) -> None:
-        size = block_bytes(parts)
-        self._room(size)
-        if self.block_count == BLOCK_COUNT_MAX:
-            raise ItemTooLarge(f"a commit holds at most {BLOCK_COUNT_MAX} blocks; split it")
-        self.parts += parts
-        self.body_bytes += size
-        self.block_count += 1
-
-    def _room(self, size: int) -> None:
-        if self.size + size > BODY_BYTES_MAX:
-            raise ItemTooLarge(
-                f"a commit of {self.size + size} bytes, columns and metadata included, is over the "
-                f"limit of {BODY_BYTES_MAX}. Nothing was stored. Put fewer or smaller records at "
-                f"once."
-            )
-        self.size += size

@@ -26,7 +26,7 @@ def disk() -> SmallDisk:
 @pytest.fixture
 def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every limit of a frame, from MiB to KiB."""
-    monkeypatch.setattr("store.draft.BODY_BYTES_MAX", 64 << 10)
+    monkeypatch.setattr("store.gathering.BODY_BYTES_MAX", 64 << 10)
     monkeypatch.setattr("fifoq.intake.FRAME_BYTES_MAX", 56 << 10)
     monkeypatch.setattr("fifoq.joint.FRAME_BYTES_MAX", 56 << 10)
     monkeypatch.setattr("fifoq.committer.FRAME_BYTES_MAX", 56 << 10)

@@ -435,7 +435,7 @@ async def test_large_headers_of_many_puts_do_not_overfill_a_frame(
 ) -> None:
     """Headers were not counted: one frame of too many raised in the loop, and all puts hung."""
     monkeypatch.setattr("fifoq.intake.UNSEALED_BYTES_MAX", 100_000)
-    monkeypatch.setattr("store.draft.BODY_BYTES_MAX", 300_000)
+    monkeypatch.setattr("store.gathering.BODY_BYTES_MAX", 300_000)
     monkeypatch.setattr("fifoq.codec.HEADER_VALUE_BYTES_MAX", 20_000)
     monkeypatch.setattr("fifoq.codec.HEADERS_BYTES_MAX", 21_000)
     headers = {"h": "x" * 20_000}

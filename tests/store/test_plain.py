@@ -210,7 +210,7 @@ def test_a_view_of_larger_items_is_refused(log: Log) -> None:
 
 def test_a_frame_over_the_limit_is_refused(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     log.put("a", [b"1"])
-    for module in ("encoding", "plain", "draft"):
+    for module in ("encoding", "plain", "gathering"):
         monkeypatch.setattr(f"store.{module}.BODY_BYTES_MAX", 4096)
     for size in (3000, 3900, 5000):
         before = log.sequence
