@@ -39,12 +39,12 @@ class Admitting(Waiting[T]):
 
     __slots__ = ()
 
-    def _is_out_of_the_ordinary(self, count: int) -> bool:
+    def _is_out_of_the_ordinary(self, count: int, size: int) -> bool:
         """Whether there is more to look at before records are put; if not, stamps them."""
         committer = self._committer
         committer.require_usable()
         if (
-            committer.waiting_bytes + committer.sealed_bytes > QUICK_BYTES
+            committer.waiting_bytes + committer.sealed_bytes + size > QUICK_BYTES
             or len(self.tail) >= REAP_RECORDS
             or committer.refused is not None
             or self._shutdown

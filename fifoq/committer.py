@@ -19,6 +19,7 @@ from fifoq.jobs import (
     Commit,
     Job,
     Read,
+    Waiter,
     add_batch,
     as_ours,
     counters_run_low,
@@ -30,7 +31,7 @@ from fifoq.logs import fields, name_of
 from fifoq.options import MEMORY, SYNC
 from fifoq.runs import FRAME_BYTES_MAX, LINES_PER_FRAME_MAX, Batch, time_runs
 from fifoq.settling import Settling, needs_tail, waits
-from store import ForkError, Log
+from store import FifoqError, ForkError, Log
 
 logger = logging.getLogger("fifoq")
 
@@ -157,7 +158,22 @@ class Committer(Settling):
             logger.exception(
                 "the committer failed", extra=fields("bug", self.path, error=name_of(error))
             )
-            self.fail(as_ours(error), [])
+            self._abandon(as_ours(error))
+        except BaseException as error:
+            # An interrupt: nobody knows how far the job at hand has come.
+            self._abandon(as_ours(error))
+            raise
+
+    def _abandon(self, error: FifoqError) -> None:
+        """Stop, and tell those whose job was at hand: it is not known what became of it."""
+        waiters: list[Waiter] = []
+        for job in (self._settling, self._job):
+            if isinstance(job, Commit):
+                waiters += job.waiters
+            elif isinstance(job, Call):
+                job.fail(error)
+        self._settling = self._job = None
+        self.fail(error, waiters)
 
     def _pump(self) -> None:
         runner = self.runner
@@ -166,7 +182,9 @@ class Committer(Settling):
             if not runner.finished:
                 return
             job, self._job = self._job, None
+            self._settling = job
             job.settle(self, runner.outcome, runner.error)
+            self._settling = None
             # Those who waited run first: what they want next belongs into the same frame.
             if self._has_work():
                 self._schedule()

@@ -1,4 +1,4 @@
-"""Direct writes: a segment's end in whole blocks, past the page cache.
+"""Direct writes: a segment's end in whole blocks of the disk, past the page cache.
 
 A frame ends anywhere, and what is written directly begins and ends with a block. So the block in
 which the last frame ends is kept and written again with the next one; in front of the new frame
@@ -16,12 +16,13 @@ from typing import Final
 from fifoq.uring import overwrites_in_place
 from store import Begun
 from store.begun import BEGUN_BYTES_MAX
+from store.files import Handle
 from store.osfiles import OsFiles
-from store.segment import segment_name
+from store.segment import SegmentFile, segment_name
 
-BLOCK_BYTES: Final = 4096
-_MASK: Final = ~(BLOCK_BYTES - 1)
-_ZEROS: Final = bytes(BLOCK_BYTES)
+BLOCK_BYTES_MAX: Final = 4096
+"""Larger blocks are written in parts of this size: a disk needs no more than its sectors."""
+_ZEROS: Final = bytes(BLOCK_BYTES_MAX)
 
 
 class DirectTail:
@@ -29,11 +30,13 @@ class DirectTail:
 
     def __init__(self) -> None:
         # A mapping of its own begins with a page.
-        self._memory = mmap.mmap(-1, BEGUN_BYTES_MAX + 2 * BLOCK_BYTES)
+        self._memory = mmap.mmap(-1, BEGUN_BYTES_MAX + 2 * BLOCK_BYTES_MAX)
         self._view = memoryview(self._memory)
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-        self.descriptor = -1
-        self._segment = 0
+        self.handle = Handle(-1)
+        """The segment's own for direct writes, which is closed with it."""
+        self._file: SegmentFile | None = None
+        self._mask = 0
         self._end = -1
         """Where the last frame written from here ends: the memory begins with its block."""
         self._filled = 0
@@ -43,57 +46,55 @@ class DirectTail:
 
         OSError: it cannot be written directly, or not without waiting.
         """
-        offset, frame, view = begun.offset, begun.frame, self._view
-        if begun.segment != self._segment:
-            self._open(begun)
-        start = offset & _MASK
+        offset, frame, view, file = begun.offset, begun.frame, self._view, begun.file
+        if file is not self._file:
+            self._use(begun)
+        last, self._end = self._end, -1
+        start = offset & self._mask
         inside = offset - start
-        if offset != self._end:
-            self._end = -1
-            if inside:
-                self._read(begun, start, inside)
-        if begun.filled != self._filled:
-            # A block that is in the page cache is not written without waiting.
-            os.posix_fadvise(begun.handle, start, begun.filled - start, os.POSIX_FADV_DONTNEED)
-            self._filled = begun.filled
+        if offset != last and inside:
+            self._read(file.handle, start, inside)
         end = inside + len(frame)
+        length = (end + ~self._mask) & self._mask
+        filled = begun.filled
+        if start + length > filled:
+            raise BlockingIOError(errno.EAGAIN, "the zeros ahead end within a block")
+        if filled != self._filled:
+            # A block that is in the page cache is not written without waiting.
+            os.posix_fadvise(file.handle, start, filled - start, os.POSIX_FADV_DONTNEED)
+            self._filled = filled
         view[inside:end] = frame
-        length = (end + BLOCK_BYTES - 1) & _MASK
         if length > end:
             view[end:length] = _ZEROS[: length - end]
         return start, length
 
     def written(self, begun: Begun) -> None:
         """The frame that was staged is durable: keep the block in which it ends."""
-        start = begun.offset & _MASK
-        self._end = end = begun.offset + len(begun.frame)
-        last = end & _MASK
+        start = begun.offset & self._mask
+        end = begun.offset + len(begun.frame)
+        last = end & self._mask
         if last > start:
             view = self._view
             view[: end - last] = view[last - start : end - start]
+        self._end = end
 
-    def forget(self) -> None:
-        """Nobody knows what became of the frame that was staged."""
-        self._end = -1
-
-    def close(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-        self.descriptor = -1
-        self._segment = 0
-
-    def _open(self, begun: Begun) -> None:
-        self.close()
-        log = begun.log
-        if type(log.directory.files) is not OsFiles or not overwrites_in_place(begun.handle):
+    def _use(self, begun: Begun) -> None:
+        """Write to another segment from here on."""
+        file, directory = begun.file, begun.log.directory
+        self._file = None
+        if type(file.files) is not OsFiles or not overwrites_in_place(file.handle):
             raise OSError(errno.EOPNOTSUPP, "direct writes need blocks that stay where they are")
-        flags = os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY
-        directory = log.directory.handle
-        self.descriptor = os.open(segment_name(begun.segment), flags, dir_fd=directory)
-        self._segment, self._end, self._filled = begun.segment, -1, 0
+        if file.direct is None:
+            flags = os.O_WRONLY | os.O_DIRECT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY
+            name = segment_name(file.number)
+            file.direct = Handle(os.open(name, flags, dir_fd=directory.handle))
+        self.handle = file.direct
+        self._mask = -min(os.fstatvfs(file.handle).f_bsize, BLOCK_BYTES_MAX)
+        self._end, self._filled = -1, 0
+        self._file = file
 
-    def _read(self, begun: Begun, start: int, count: int) -> None:
+    def _read(self, handle: Handle, start: int, count: int) -> None:
         """The bytes in front of a frame that lie in its block, unless the disk must be asked."""
         there = [self._view[:count]]
-        if os.preadv(begun.handle, there, start, os.RWF_NOWAIT) != count:
+        if os.preadv(handle, there, start, os.RWF_NOWAIT) != count:
             raise BlockingIOError(errno.EAGAIN, "the block in front of the frame is not in memory")

@@ -8,15 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from fifoq.writer import Job, Rest
+from fifoq.writer import Job
 
 
 class InlineRunner:
     """Runs each job in `start`; its end is reported in the loop's next turn."""
 
     kind = "inline"
-    begins = False
-    """Whether commits are begun before they are run, as where the kernel writes them."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, on_end: Callable[[], None], name: str
@@ -34,11 +32,7 @@ class InlineRunner:
         assert not self.stopped
         self.finished = False
         self.job_count += 1
-        self._run(self._begun(job))
-
-    def _begun(self, job: Job) -> Job:
-        begun = job.begin() if self.begins else None
-        return job if begun is None else Rest(begun)
+        self._run(job)
 
     def _run(self, job: Job) -> None:
         try:

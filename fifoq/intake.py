@@ -90,6 +90,7 @@ class Intake:
         self._level = MEMORY
         self._due = False
         self._job: Job | None = None
+        self._settling: Job | None = None
         self._reads: dict[Line, None] = {}
         self._calls: deque[Call] = deque()
         self._passed_calls = 0

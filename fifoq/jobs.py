@@ -1,7 +1,7 @@
 """Jobs: what the writer does with the log, and what follows from it on the loop.
 
-`run` is called on the writer's thread and touches nothing but the log; `settle` is called on the
-loop afterwards.
+`run` is called on the writer's thread and `begin` on the loop, and both touch nothing but the log;
+`settle` is called on the loop afterwards.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class Putting(Admitting[T]):
 
     def _put_strong(self, item: bytes) -> Waiter | None:
         """Put a small record that must wait for its commit; None if there is more to look at."""
-        if len(self.tail) > WINDOW_MAX or self._is_out_of_the_ordinary(1):
+        if len(self.tail) > WINDOW_MAX or self._is_out_of_the_ordinary(1, 0):
             return None
         counter = self.next
         self.next = counter + 1
@@ -131,7 +131,7 @@ class Putting(Admitting[T]):
     ) -> Waiter | None:
         """The same for records that were prepared."""
         count = len(payloads)
-        if self.sets_all_aside or self._is_out_of_the_ordinary(count):
+        if self.sets_all_aside or self._is_out_of_the_ordinary(count, size):
             return None
         committer = self._committer
         first = self.extend(payloads, strong=True)

@@ -21,55 +21,70 @@ from fifoq.direct import DirectTail
 from fifoq.uring import Ring
 from fifoq.writer import Job, Rest, Writer
 from store import Begun
+from store.directory import PASSING_ERRNOS, SPACE_ERRNOS
+from store.osfiles import OsFiles
 
+LIVELY_SECONDS: Final = 0.005
+"""A disk that did a job this long ago at most hangs hardly now; otherwise the thread asks it.
+
+Giving a request to the kernel takes no time but while the file system writes its journal, to which
+it adds the time of the write; and then as long as the disk takes.
+"""
 LOOK_SECONDS: Final = 0.0003
 """How long the loop looks for a commit's end before it sleeps; slower disks are not looked at."""
 WRITER_VARIABLE: Final = "FIFOQ_WRITER"
 """The environment's word on the writer: `thread` leaves the ring alone."""
-_NOT_TRIED: Final = (errno.EINVAL, errno.EOPNOTSUPP, errno.EAGAIN)
-"""What says that a direct write was not even tried; nothing else is tried a second time."""
+RING: Final = "io_uring"
+_NOT_TRIED: Final = {errno.EINVAL, errno.EOPNOTSUPP, errno.EAGAIN}
+"""What says that direct writes are not to be had here."""
+_NOT_NOW: Final = {errno.EAGAIN, *SPACE_ERRNOS, *PASSING_ERRNOS}
+"""What says so of one write alone; the thread tries it, and tells if it cannot either."""
 
 
 class RingWriter:
     """The runner of a live store where the kernel has rings. OSError where it has none."""
 
+    under_way: Final[set[RingWriter]] = set()
+    """Those of this process whose memory the kernel may be reading: they must not go."""
+
     def __init__(
         self, loop: asyncio.AbstractEventLoop, on_end: Callable[[], None], name: str
     ) -> None:
-        ring = Ring()
-        self._ring: Ring | None = ring
-        self._direct = DirectTail()
-        try:
-            self._writer = Writer(loop, on_end, name)
-        except BaseException:
-            ring.close()
-            raise
         self._loop = loop
         self._on_end = on_end
         self._begun: Begun | None = None
-        self._begun_at = 0.0
-        self._length = 0
-        self._in_ring = False
+        self._begun_at = self._started_at = 0.0
+        self._length = self._taken = 0
+        self._in_ring = self._ended = False
         self._error: BaseException | None = None
         self._quick = True
         """The last commit was over before the loop would have stopped looking."""
-        self._looking = False
-        self._stopped = False
-        ring.tell(by_eventfd=True)
-        loop.add_reader(ring.eventfd, self._told)
+        self._looking = self._stopped = False
+        self._direct = DirectTail()
+        ring = Ring()
+        self._ring: Ring | None = ring
+        try:
+            self._writer = Writer(loop, on_end, name)
+            try:
+                loop.add_reader(ring.eventfd, self._woken)
+            except BaseException:
+                self._writer.stop()
+                raise
+        except BaseException:
+            ring.close()
+            raise
+        OsFiles().watch_fork(self._after_fork)
 
     @property
     def kind(self) -> str:
-        return self._writer.kind if self._ring is None else "io_uring"
+        return Writer.kind if self._ring is None else RING
 
     @property
     def finished(self) -> bool:
-        if not self._in_ring:
-            return self._writer.finished
-        if self._begun is not None:
+        if self._in_ring and self._begun is not None:
             self._look()
         # What the ring did not do may have gone to the thread.
-        return self._begun is None if self._in_ring else self._writer.finished
+        return self._ended if self._in_ring else self._writer.finished
 
     @property
     def outcome(self) -> object:
@@ -80,32 +95,45 @@ class RingWriter:
         return self._error if self._in_ring else self._writer.error
 
     def start(self, job: Job) -> None:
+        if self._begun is not None:
+            # Its committer was interrupted and gave it up.
+            self._join_ring()
+        # First: whatever is raised here, the end of the last job is not the end of this one.
+        self._in_ring, self._ended = True, False
+        last, self._started_at = self._started_at, time.perf_counter()
         ring = self._ring
-        begun = _begin(job) if ring is not None else None
+        lively = self._started_at - last <= LIVELY_SECONDS
+        begun = _begin(job) if lively and ring is not None else None
         if ring is None or begun is None:
             self._in_ring = False
             self._writer.start(job)
             return
         try:
-            offset, self._length = self._direct.stage(begun)
+            self._submit(ring, begun)
         except OSError as error:
-            self._leave(begun, for_good=error.errno != errno.EAGAIN)
-            return
-        self._begun, self._in_ring = begun, True
-        looks = self._quick and threading.active_count() <= 1 + len(Writer.alive)
-        ring.tell(by_eventfd=not looks)
-        self._begun_at = time.perf_counter()
-        try:
-            ring.write(self._direct.descriptor, self._direct.address, self._length, offset)
-        except OSError:
-            # The request may lie in the ring still: it must never be submitted.
             self._begun = None
-            self._leave(begun, for_good=True)
-            return
+            self._leave(begun, for_good=error.errno not in _NOT_NOW)
         except BaseException:
-            # An interrupt: whether the kernel has the request is not known.
-            self._begun = None
-            self._error = begun.fail(OSError(errno.EINTR, os.strerror(errno.EINTR)))
+            if self._begun is not None and ring.taken != self._taken:
+                self._join_ring()
+            else:
+                self._end(begun.fail(OSError(errno.EINTR, os.strerror(errno.EINTR))))
+                self._drop_ring()
+            raise
+
+    def _submit(self, ring: Ring, begun: Begun) -> None:
+        """Have the kernel write it. OSError: it has nothing of it."""
+        direct = self._direct
+        offset, self._length = direct.stage(begun)
+        looks = self._quick and threading.active_count() <= 1 + len(Writer.alive)
+        ring.use_eventfd(not looks)
+        self.under_way.add(self)
+        self._taken = ring.taken
+        self._begun, self._begun_at = begun, time.perf_counter()
+        try:
+            ring.write(direct.handle, direct.address, self._length, offset)
+        except OSError:
+            # The request lies in the ring still: it must never be submitted.
             self._drop_ring()
             raise
         if looks and not self._looking:
@@ -116,43 +144,88 @@ class RingWriter:
         if self._stopped:
             return
         self._stopped = True
-        if self._ring is not None and not self._loop.is_closed():
-            self._loop.remove_reader(self._ring.eventfd)
         if self._begun is None:
             self._drop_ring()
+        elif self._ring is not None:
+            # What the kernel is at ends first.
+            self._ring.use_eventfd(True)
         self._writer.stop()
 
     def join(self) -> None:
+        self._join_ring()
+        self._writer.join()
+
+    def _join_ring(self) -> None:
+        """Wait for the kernel."""
         if self._begun is not None and self._ring is not None:
             self._ring.wait()
             self._look()
-            self._drop_ring()
-        self._writer.join()
 
     def _look(self) -> None:
         """End the commit that is under way if the kernel has ended it."""
+        try:
+            self._look_once()
+        except BaseException:
+            if self._begun is not None and not self._loop.is_closed():
+                # Whoever was interrupted here looks again.
+                self._loop.call_later(LOOK_SECONDS, self._look_and_report)
+            raise
+
+    def _look_once(self) -> None:
         ring, begun = self._ring, self._begun
         assert ring is not None
         assert begun is not None
         result = ring.result()
         if result is None:
             return
-        self._begun = None
         seconds = time.perf_counter() - self._begun_at
         self._quick = seconds < LOOK_SECONDS
         if result == self._length:
-            self._direct.written(begun)
             try:
-                begun.end(seconds)
-                self._error = None
-            except BaseException as error:
-                self._error = error
-            return
-        self._direct.forget()
-        if (result >= 0 or -result in _NOT_TRIED) and not self._stopped:
-            self._leave(begun, for_good=True)
+                self._note_written(begun, seconds)
+            finally:
+                ring.next()
+        elif self._may_be_tried_again(result):
+            self._begun = None
+            ring.next()
+            self._leave(begun, for_good=-result not in _NOT_NOW)
         else:
-            self._error = begun.fail(OSError(max(-result, 0), os.strerror(max(-result, 0))))
+            number = -result if result < 0 else errno.EIO
+            self._end(begun.fail(OSError(number, os.strerror(number))))
+            ring.next()
+        if self._stopped:
+            self._drop_ring()
+
+    def _note_written(self, begun: Begun, seconds: float) -> None:
+        error: BaseException | None = None
+        noted = False
+        try:
+            begun.end(seconds)
+            noted = True
+        except Exception as raised:
+            error = raised
+        finally:
+            if not noted:
+                # Nobody may take the commit for a good one, or for none.
+                failure = begun.fail(OSError(errno.EINTR, os.strerror(errno.EINTR)))
+                error = error or failure
+            self._end(error)
+        if noted:
+            # What fails there is only read again.
+            with suppress(Exception):
+                self._direct.written(begun)
+
+    def _may_be_tried_again(self, result: int) -> bool:
+        """Whether that result says that nothing failed but the attempt."""
+        return not self._stopped and (
+            result >= 0 or -result in _NOT_TRIED or -result in SPACE_ERRNOS
+        )
+
+    def _end(self, error: BaseException | None) -> None:
+        self._error = error
+        self._begun = None
+        self._ended = True
+        self.under_way.discard(self)
 
     def _look_again(self) -> None:
         """Look in each turn while the commit is young; then let the eventfd tell."""
@@ -160,36 +233,37 @@ class RingWriter:
         if self._begun is None or ring is None:
             self._looking = False
         elif time.perf_counter() - self._begun_at < LOOK_SECONDS:
-            self._look()
+            self._look_and_report()
             if self._begun is None:
                 self._looking = False
-                self._report()
             else:
                 self._loop.call_soon(self._look_again)
         else:
             self._looking = False
-            ring.tell(by_eventfd=True)
-            self._look()
-            if self._begun is None:
-                self._report()
+            ring.use_eventfd(True)
+            self._look_and_report()
+            if self._begun is not None:
+                self._loop.call_later(LOOK_SECONDS, self._look_and_report)
 
-    def _told(self) -> None:
+    def _woken(self) -> None:
         if self._ring is None:
             return
         with suppress(BlockingIOError):
             os.eventfd_read(self._ring.eventfd)
-        if self._begun is not None:
-            self._look()
-            if self._begun is None:
-                self._report()
+        self._look_and_report()
 
-    def _report(self) -> None:
-        if self._in_ring:
-            self._on_end()
+    def _look_and_report(self) -> None:
+        if self._begun is not None and self._ring is not None:
+            try:
+                self._look()
+            finally:
+                if self._in_ring and self._ended:
+                    self._on_end()
 
     def _leave(self, begun: Begun, *, for_good: bool) -> None:
         """Let the thread write what was begun, and whatever follows if this says so."""
         self._in_ring = False
+        self.under_way.discard(self)
         if for_good:
             self._drop_ring()
         self._writer.start(Rest(begun))
@@ -197,10 +271,17 @@ class RingWriter:
     def _drop_ring(self) -> None:
         ring, self._ring = self._ring, None
         if ring is not None:
-            if not self._stopped:
+            if not self._loop.is_closed():
                 self._loop.remove_reader(ring.eventfd)
             ring.close()
-        self._direct.close()
+
+    def _after_fork(self) -> None:
+        """In the child: the ring is the parent's, and so is what it writes."""
+        ring, self._ring, self._begun = self._ring, None, None
+        self.under_way.discard(self)
+        if ring is not None:
+            # Not taken from the loop: what that watches with is the parent's too.
+            ring.close()
 
 
 def _begin(job: Job) -> Begun | None:
@@ -215,7 +296,12 @@ def live_writer(
     loop: asyncio.AbstractEventLoop, on_end: Callable[[], None], name: str
 ) -> RingWriter | Writer:
     """The best runner that this machine has, unless the environment asks for the thread."""
-    if os.environ.get(WRITER_VARIABLE) != Writer.kind:
+    wanted = os.environ.get(WRITER_VARIABLE, RING)
+    if wanted not in (RING, Writer.kind):
+        raise ValueError(
+            f"{WRITER_VARIABLE}={wanted!r} is neither {RING} nor {Writer.kind}. Nothing was opened."
+        )
+    if wanted == RING:
         with suppress(OSError):
             return RingWriter(loop, on_end, name)
     return Writer(loop, on_end, name)

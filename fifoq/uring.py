@@ -33,7 +33,7 @@ _RWF_DSYNC: Final = 2
 _EVENTFD_DISABLED: Final = 1
 _WRAP: Final = 0xFFFFFFFF
 _IN_PLACE: Final = (0xEF53, 0x58465342)
-"""ext4 and XFS: file systems that overwrite a block where it lies, so that space is no question."""
+"""ext4 and XFS: file systems that overwrite a block where it lies."""
 
 
 class Ring:
@@ -45,6 +45,9 @@ class Ring:
         parameters = (ctypes.c_char * _PARAMETERS.size)()
         self._descriptor = _call(_SETUP, _ENTRIES, parameters)
         self.eventfd = -1
+        self._words: Any = None
+        self._memory: Any = None
+        self._requests: Any = None
         try:
             self._map(_PARAMETERS.unpack(parameters.raw))
             self.eventfd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -66,8 +69,9 @@ class Ring:
         self._requests = mmap.mmap(
             self._descriptor, sq_entries * 64, shared, offset=_OFFSET_ENTRIES
         )
-        self._words: memoryview = memoryview(self._memory).cast("B").cast("I")
-        self._submit_at, self._head_at, self._tail_at = sq_tail // 4, cq_head // 4, cq_tail // 4
+        self._words = memoryview(self._memory).cast("B").cast("I")
+        self._taken_at, self._submit_at = sq_head // 4, sq_tail // 4
+        self._head_at, self._tail_at = cq_head // 4, cq_tail // 4
         self._flags_at, self._results_at = cq_flags // 4, cq_entries_at
         self._mask = self._words[cq_mask // 4]
         self._words[sq_array // 4] = 0
@@ -87,7 +91,13 @@ class Ring:
         )
         self._submitted = (self._submitted + 1) & _WRAP
         self._words[self._submit_at] = self._submitted
-        _call(_ENTER, self._descriptor, 1, 0, 0, None, 0)
+        if _call(_ENTER, self._descriptor, 1, 0, 0, None, 0) != 1:
+            raise BlockingIOError(errno.EBUSY, "the kernel did not take the request")
+
+    @property
+    def taken(self) -> int:
+        """A number that changes when the kernel takes a request."""
+        return int(self._words[self._taken_at])
 
     def result(self) -> int | None:
         """Bytes written, or an error's number as a negative one; None while it is under way."""
@@ -96,12 +106,19 @@ class Ring:
             return None
         at = self._results_at + (head & self._mask) * _RESULT.size
         result: int = _RESULT.unpack_from(self._memory, at)[1]
-        self._head = self._words[self._head_at] = (head + 1) & _WRAP
         return result
 
-    def tell(self, *, by_eventfd: bool) -> None:
-        """Whether the eventfd tells of the end; look once more after switching it on."""
-        self._words[self._flags_at] = 0 if by_eventfd else _EVENTFD_DISABLED
+    def next(self) -> None:
+        """The result was seen: another request may be made."""
+        self._head = self._words[self._head_at] = (self._head + 1) & _WRAP
+
+    def use_eventfd(self, use: bool) -> None:
+        """Whether the eventfd tells of the end.
+
+        Who switches it on while a request is under way looks twice: at once, and a little later,
+        since the kernel may have looked here before it saw that.
+        """
+        self._words[self._flags_at] = 0 if use else _EVENTFD_DISABLED
 
     def wait(self) -> None:
         """Wait until there is a result."""
@@ -113,6 +130,11 @@ class Ring:
 
     def close(self) -> None:
         """Let go of it. Twice is fine."""
+        if self._words is not None:
+            self._words.release()
+        for memory in (self._memory, self._requests):
+            if memory is not None:
+                memory.close()
         for descriptor in (self._descriptor, self.eventfd):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -127,7 +149,9 @@ def overwrites_in_place(descriptor: int) -> bool:
 
 def _kernel_is_fit() -> bool:
     release = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    if sys.platform != "linux" or release is None or ctypes.sizeof(ctypes.c_long) != 8:
+    # What the kernel wrote last is seen last: elsewhere a result could be an older one.
+    ordered = os.uname().machine == "x86_64" and ctypes.sizeof(ctypes.c_long) == 8
+    if sys.platform != "linux" or release is None or not ordered:
         return False
     return (int(release[1]), int(release[2])) >= KERNEL_MIN
 

@@ -73,7 +73,7 @@ class Runner(Protocol):
 
 
 class Writer:
-    """The runner of a live store: a thread."""
+    """The runner that works everywhere: a thread."""
 
     kind: Final = "thread"
     alive: Final[set[threading.Thread]] = set()

@@ -17,11 +17,11 @@ from store import drafted, plain
 from store.directory import sync_error
 from store.draft import Draft
 from store.errors import DurabilityError, FifoqError
-from store.files import Handle
 from store.frames import frame_bytes
 from store.genesis import encode_genesis
 from store.life import FAILED, OPEN
 from store.plain import PlainPut
+from store.segment import SegmentFile
 from store.upkeep import rotation_due
 
 if TYPE_CHECKING:
@@ -41,12 +41,9 @@ class Begun(msgspec.Struct, eq=False):
     offset: int
 
     @property
-    def segment(self) -> int:
-        return self.log.tail.file.number
-
-    @property
-    def handle(self) -> Handle:
-        return self.log.tail.file.handle
+    def file(self) -> SegmentFile:
+        """The segment at the tail, where the frame belongs."""
+        return self.log.tail.file
 
     @property
     def filled(self) -> int:
@@ -60,13 +57,16 @@ class Begun(msgspec.Struct, eq=False):
             log.tail.advance(len(self.frame))
             self._note()
             log.note_sync(seconds)
-            log.status = OPEN
+            if log.status is FAILED:
+                log.status = OPEN
         finally:
-            log.turn.append(None)
+            self._give_turn_back()
 
     def fail(self, error: OSError) -> DurabilityError:
         """Writing or syncing it failed: the log has failed. Returns what to tell."""
-        self.log.turn.append(None)
+        if self.log.status is OPEN:
+            self.log.fail()
+        self._give_turn_back()
         failure = sync_error(self.log.tail.name, error)
         failure.__cause__ = error
         return failure
@@ -83,7 +83,11 @@ class Begun(msgspec.Struct, eq=False):
                 draft.committed = True
             log.sync_tail()
         finally:
-            log.turn.append(None)
+            self._give_turn_back()
+
+    def _give_turn_back(self) -> None:
+        # Not appended: whoever is interrupted while a commit ends may end it a second time.
+        self.log.turn[:] = (None,)
 
     def _note(self) -> None:
         draft = self.draft
@@ -99,22 +103,25 @@ def begin(log: Log, draft: Draft | PlainPut) -> Begun | None:
 
     None if it must be committed in one step. Touches no file.
     """
-    tail = log.tail
-    if log.status is not OPEN or tail.dirty:
+    if log.status is not OPEN or log.tail.dirty:
         # The caller's sync covers its frame alone, and none of the frames and zeros before it.
-        return None
-    if isinstance(draft, PlainPut):
-        begun = _begin_put(log, draft)
-    else:
-        begun = _begin_draft(log, draft)
-    if begun is None:
         return None
     try:
         log.turn.pop()
     except IndexError:
         return None
-    log.status = FAILED
-    return begun
+    begun = None
+    try:
+        if isinstance(draft, PlainPut):
+            begun = _begin_put(log, draft)
+        else:
+            begun = _begin_draft(log, draft)
+        return begun
+    finally:
+        if begun is None:
+            log.turn.append(None)
+        else:
+            log.status = FAILED
 
 
 def _begin_put(log: Log, put: PlainPut) -> Begun | None:
@@ -148,5 +155,6 @@ def _begin_draft(log: Log, draft: Draft) -> Begun | None:
     if size > BEGUN_BYTES_MAX or rotation_due(log, size, draft.now) or not log.tail.has_room(size):
         return None
     frame, checksum = drafted.encode(log, draft, genesis)
+    begun = Begun(log, draft, frame, checksum, log.tail.length)
     log.needed += draft.growth
-    return Begun(log, draft, frame, checksum, log.tail.length)
+    return begun

@@ -17,10 +17,10 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from store.files import Handle
+from store.segment import segment_number
 
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
-_SEGMENT_SUFFIX = ".log"
 _FILE_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK
 
 
@@ -112,7 +112,7 @@ def _await_writes(directory: Handle) -> None:
     Such a write goes to the last segment. Allocating what is allocated changes nothing, but Linux
     does it only when no direct write to that file is under way.
     """
-    segments = [name for name in os.listdir(directory) if name.endswith(_SEGMENT_SUFFIX)]
+    segments = [name for name in os.listdir(directory) if segment_number(name) is not None]
     if not segments or not hasattr(os, "posix_fallocate"):
         return
     with suppress(OSError):

@@ -113,6 +113,8 @@ class SegmentFile:
         self.store_id = store_id
         self.check = check_function(_algorithm(files, handle))
         self.seed = segment_seed(self.check, store_id, number)
+        self.direct: Handle | None = None
+        """Another handle of the same file, for direct writes; it is closed with the first."""
         self._closed = False
 
     def header(self) -> SegmentHeader:
@@ -242,7 +244,9 @@ class SegmentFile:
         return True
 
     def close(self) -> None:
-        """Give the handle back. Twice is fine."""
+        """Give the handles back. Twice is fine."""
         if not self._closed:
             self._closed = True
             let_go(self.files, self.handle)
+            if self.direct is not None:
+                let_go(self.files, self.direct)

@@ -24,20 +24,21 @@ T = TypeVar("T")
 class Bench:
     """Opens stores on one disk; `runner` is the one of the store opened last.
 
-    In turns commits are begun first, as by a writer with a ring, and run in one step.
+    In turns commits are run in one step, and begun and written as by a ring; `begins` says how the
+    first store does it.
     """
 
-    def __init__(self, files: Files | None = None) -> None:
+    def __init__(self, files: Files | None = None, *, begins: bool = False) -> None:
         self.files: Any = SimFiles() if files is None else files
         self.clock = ManualClock()
         self.runner: ManualRunner
-        self._begins = False
+        self._begins = begins
 
     def _make_runner(
         self, loop: asyncio.AbstractEventLoop, on_end: Callable[[], None], name: str
     ) -> ManualRunner:
-        self._begins = not self._begins
         kind = BeginningRunner if self._begins else ManualRunner
+        self._begins = not self._begins
         self.runner = kind(loop, on_end, name)
         return self.runner
 
@@ -155,6 +156,7 @@ def set_time(monkeypatch: pytest.MonkeyPatch, read: Callable[[], int]) -> None:
         time_ns = staticmethod(read)
 
     for module in (
+        "admitting",
         "cursor",
         "holding",
         "joint",

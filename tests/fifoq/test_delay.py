@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from actors.testing import settle
 from fifoq import Key, fetching, line, shelf, shelving, waiting
 from fifoq.intake import UVLOOP_STEP_NS
-from tests.fifoq.support import Bench, cancelled, drained, fake_time, started
+from tests.fifoq.support import Bench, cancelled, drained, fake_time, set_time, started
 
 pytestmark = pytest.mark.anyio
 
@@ -462,6 +463,8 @@ async def test_on_a_clock_that_counts_milliseconds_no_record_is_early(
     """As uvloop's does: put in the middle of one, a record was there up to one too soon."""
     loop = asyncio.get_running_loop()
     exact, since = loop.time, 0.0
+    began = time.time_ns()
+    set_time(monkeypatch, lambda: began + round((exact() + since) * 1e9))
     async with bench.open(durability="memory") as q:
         monkeypatch.setattr(loop, "time", lambda: int((exact() + since) * 1000) / 1000)
         monkeypatch.setattr(q._committer, "clock_step", UVLOOP_STEP_NS)

@@ -10,7 +10,9 @@ import pytest
 
 from actors.testing import settle
 from fifoq import ItemTooLarge, Key, Queue, QueueEmpty, QueueFull
+from fifoq.intake import UNSEALED_BYTES_MAX
 from fifoq.options import Durability
+from tests.fifoq.loops import turns
 from tests.fifoq.support import Bench, cancelled, drained, started
 
 pytestmark = pytest.mark.anyio
@@ -468,3 +470,19 @@ async def test_a_caller_who_is_alone_does_not_hide_behind_those_who_follow(
         bench.runner.let_go()
         await asyncio.gather(*puts)
         assert [await queue.take(), await queue.take()] == [b"2", b"3"]
+
+
+async def test_a_large_put_many_waits_while_much_is_under_way(bench: Bench) -> None:
+    """The short way of a put_many once took it in past the bound of what may be unwritten."""
+    async with bench.open() as queue:
+        await queue.put(b"first")
+        bench.runner.hold()
+        small = asyncio.ensure_future(queue.put(b"small"))
+        await turns()
+        large = [bytes(1 << 20)] * 15
+        first, second = (asyncio.ensure_future(queue.put_many(large)) for _ in range(2))
+        await turns()
+        assert queue._committer.waiting_bytes <= UNSEALED_BYTES_MAX
+        bench.runner.let_go()
+        await asyncio.gather(small, first, second)
+        assert len(queue) == 32

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import gc
+import math
 import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +22,12 @@ import pytest
 
 import fifoq
 from fifoq import Queue, ring_writer, uring
-from fifoq.direct import BLOCK_BYTES
+from fifoq.direct import BLOCK_BYTES_MAX, DirectTail
 from fifoq.jobs import Commit
 from fifoq.ring_writer import RingWriter, live_writer
 from fifoq.uring import Ring, overwrites_in_place
 from fifoq.writer import Writer
-from store import Status, open_log
+from store import Begun, Log, Status, open_log
 from store.files import Handle
 from store.osfiles import OsFiles
 from tests.fifoq.loops import on_each_loop
@@ -45,9 +47,10 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def place(tmp_path: Path, not_run: NotRun) -> Path:
-    """Where a store is written by a ring."""
+def place(tmp_path: Path, not_run: NotRun, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a store is written by a ring, however slow the machine is."""
     not_run.unless_rings_work()
+    monkeypatch.setattr(ring_writer, "LIVELY_SECONDS", math.inf)
     with (tmp_path / "probe").open("wb") as file:
         if not overwrites_in_place(file.fileno()):
             not_run.skip("the scratch directory is on neither ext4 nor XFS")
@@ -120,7 +123,7 @@ async def test_what_the_ring_wrote_is_there_in_order(
         assert queue.stats().writer == "io_uring"
     assert await contents(place) == expected
     assert len(lengths) > len(items) // 2
-    assert all(length % BLOCK_BYTES == 0 for length in lengths)
+    assert all(length % BLOCK_BYTES_MAX == 0 for length in lengths)
 
 
 async def test_behind_the_last_frame_are_zeros(queue: Queue[bytes], place: Path) -> None:
@@ -218,7 +221,7 @@ async def test_a_block_that_is_not_in_memory_is_not_waited_for(
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
         patch.setattr(os, "preadv", nothing_cached)
-        runner_of(queue)._direct.forget()
+        runner_of(queue)._direct._end = -1
         await queue.put(b"second")
     assert (lengths, queue.stats().writer) == ([], "io_uring")
     await queue.put(b"third")
@@ -263,10 +266,11 @@ async def test_nobody_looks_while_other_threads_want_the_interpreter(
 
 
 async def test_puts_that_never_suspend_hear_of_the_end_too(queue: Queue[bytes]) -> None:
-    receipts = [queue.submit(b"%d" % number) for number in range(3000)]
+    receipts = [queue.submit(b"%d" % number) for number in range(20_000)]
+    assert queue.stats().commits > 2, "without a turn of the loop"
     for receipt in receipts:
         await receipt
-    assert len(queue) == 3001
+    assert len(queue) == 20_001
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -338,23 +342,133 @@ async def test_a_ring_is_not_left_behind_when_no_thread_starts(
             live_writer(asyncio.get_running_loop(), lambda: None, "test")
 
 
-async def test_an_interrupt_while_a_request_is_made_stops_the_store(
+STEPS = [
+    (Log, "begin"),
+    (DirectTail, "stage"),
+    (Ring, "use_eventfd"),
+    (Ring, "write"),
+    (Ring, "result"),
+    (Begun, "end"),
+    (DirectTail, "written"),
+]
+
+
+MOMENTS = [
+    pytest.param(owner, step, after, id=f"{'behind' if after else 'before'} {step}")
+    for owner, step in STEPS
+    for after in (False, True)
+    # What was begun is lost with the call that says so: a window of one instruction.
+    if not (step == "begin" and after)
+]
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, MemoryError, RuntimeError])
+@pytest.mark.parametrize(("owner", "step", "after"), MOMENTS)
+async def test_whatever_is_raised_in_a_commit_nobody_is_told_what_is_not_so(
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    step: str,
+    after: bool,
+    raised: type[BaseException],
+) -> None:
+    """A commit that was never written was once confirmed: the last one's end was taken for its."""
+    queue = await fifoq.open(place)
+    await queue.put(b"first")
+    await queue.put(b"second")
+    plain, armed = getattr(owner, step), [True]
+
+    def stumbling(*arguments: Any, **keywords: Any) -> Any:
+        stumbles = armed and armed.pop()
+        if stumbles and not after:
+            raise raised
+        found = plain(*arguments, **keywords)
+        if stumbles:
+            raise raised
+        return found
+
+    loop = asyncio.get_running_loop()
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(owner, step, stumbling)
+        # As a loop that goes on after an interrupt does.
+        pump = queue._committer.pump
+        patch.setattr(queue._committer, "pump", lambda: _without_interrupt(pump))
+        patch.setattr(RingWriter, "_look_and_report", _calmly(RingWriter._look_and_report))
+        receipts = [queue.submit(b"%d" % number) for number in range(3)]
+        loop.call_soon(queue._committer.pump)
+        outcomes = await asyncio.wait_for(asyncio.gather(*receipts, return_exceptions=True), 20)
+    with suppress(fifoq.FifoqError):
+        await asyncio.wait_for(queue.close(), 20)
+    found = await contents(place)
+    assert found[:2] == [b"first", b"second"]
+    confirmed = [b"%d" % n for n, told in enumerate(outcomes) if not isinstance(told, Exception)]
+    assert confirmed == [] or found[2:] == confirmed
+
+
+def _without_interrupt(call: Callable[[], None]) -> None:
+    with suppress(KeyboardInterrupt):
+        call()
+
+
+def _calmly(method: Callable[[Any], None]) -> Callable[[Any], None]:
+    return lambda runner: _without_interrupt(lambda: method(runner))
+
+
+async def test_the_kernel_is_asked_by_the_thread_when_the_disk_was_not_heard_of_lately(
     queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether the kernel has the request is not known: the commit must not count as done."""
+    """A request can wait for the journal, and a disk that hangs would hold up the loop."""
+    lengths = count_writes(monkeypatch)
+    monkeypatch.setattr(ring_writer, "LIVELY_SECONDS", 0.0)
+    await queue.put(b"second")
+    assert lengths == []
+    monkeypatch.setattr(ring_writer, "LIVELY_SECONDS", math.inf)
+    await queue.put(b"third")
+    assert len(lengths) == 1
 
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr(Ring, "write", interrupt)
-    runner = runner_of(queue)
-    receipt = queue.submit(b"second")
-    with pytest.raises(KeyboardInterrupt):
-        queue._committer.pump()
-    assert isinstance(runner.error, fifoq.DurabilityError)
-    assert runner.finished
-    with pytest.raises(fifoq.DurabilityError):
-        await receipt
+async def test_a_segment_that_is_gone_is_not_held_open(place: Path) -> None:
+    async with fifoq.open(place, segment_bytes=64 << 10) as queue:
+        await queue.put(b"first")
+        await queue.put(b"second")
+        for _ in range(50):
+            await queue.put(bytes(5000), durability="os")
+            await queue.take()
+        while len(queue):
+            await queue.take()
+        await queue.flush()
+        names = [_target(Path(f"/proc/self/fd/{name}")) for name in os.listdir("/proc/self/fd")]
+        assert [name for name in names if "(deleted)" in name and str(place) in name] == []
+
+
+def _target(link: Path) -> str:
+    with suppress(FileNotFoundError):
+        return os.readlink(link)
+    return ""
+
+
+async def test_the_child_of_a_fork_has_nothing_of_the_ring(queue: Queue[bytes]) -> None:
+    await queue.put(b"second")
+    reader, writer = os.pipe()
+    if (child := os.fork()) == 0:
+        targets = [_target(Path(f"/proc/self/fd/{name}")) for name in os.listdir("/proc/self/fd")]
+        kept = [name for name in targets if "io_uring" in name or name.endswith(".log")]
+        os.write(writer, repr(kept).encode())
+        os._exit(0)
+    os.close(writer)
+    assert os.read(reader, 10_000) == b"[]"
+    os.close(reader)
+    os.waitpid(child, 0)
+    await queue.put(b"third")
+    assert len(queue) == 3
+
+
+async def test_a_wrong_word_in_the_environment_is_told(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIFOQ_WRITER", "tread")
+    with pytest.raises(ValueError, match="'tread' is neither io_uring nor thread"):
+        await fifoq.open(place)
 
 
 async def test_what_a_ring_began_is_noted_before_the_log_is_let_go(place: Path) -> None:

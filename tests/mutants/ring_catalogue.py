@@ -14,7 +14,7 @@ BEGUN_MUTANTS: Final = (
     Mutant(
         "a commit is begun behind what is not durable",
         "begun",
-        "    if log.status is not OPEN or tail.dirty:\n",
+        "    if log.status is not OPEN or log.tail.dirty:\n",
         "    if log.status is not OPEN:\n",
         (BEGUN,),
     ),
@@ -28,8 +28,29 @@ BEGUN_MUTANTS: Final = (
     Mutant(
         "a log goes on after a commit that was begun failed",
         "begun",
-        "        self.log.turn.append(None)\n        failure = ",
-        "        self.log.status = OPEN\n        self.log.turn.append(None)\n        failure = ",
+        "        self._give_turn_back()\n        failure = ",
+        "        self.log.status = OPEN\n        self._give_turn_back()\n        failure = ",
+        (BEGUN,),
+    ),
+    Mutant(
+        "the handle for direct writes outlives its segment",
+        "segment",
+        "                let_go(self.files, self.direct)\n",
+        "                pass\n",
+        (RING,),
+    ),
+    Mutant(
+        "a commit that was begun and failed keeps the turn",
+        "begun",
+        "        self._give_turn_back()\n        failure = ",
+        "        failure = ",
+        (BEGUN,),
+    ),
+    Mutant(
+        "a commit that was begun does not say that it is durable",
+        "begun",
+        "            log.note_sync(seconds)\n",
+        "",
         (BEGUN,),
     ),
     Mutant(
@@ -52,8 +73,8 @@ RING_MUTANTS: Final = (
     _mutant(
         "a sync that failed in the ring is tried again",
         "ring_writer",
-        "        if (result >= 0 or -result in _NOT_TRIED) and not self._stopped:\n",
-        "        if not self._stopped:\n",
+        "            result >= 0 or -result in _NOT_TRIED or -result in SPACE_ERRNOS\n",
+        "            True\n",
         RING,
     ),
     _mutant(
@@ -61,6 +82,35 @@ RING_MUTANTS: Final = (
         "ring_writer",
         "        elif time.perf_counter() - self._begun_at < LOOK_SECONDS:\n",
         "        elif True:\n",
+        RING,
+    ),
+    _mutant(
+        "the end of one commit is taken for that of the next",
+        "ring_writer",
+        "        self._in_ring, self._ended = True, False\n        last,",
+        "        last,",
+        RING,
+    ),
+    _mutant(
+        "a disk that was not heard of for long is asked by the loop",
+        "ring_writer",
+        "_begin(job) if lively and ring",
+        "_begin(job) if ring",
+        RING,
+    ),
+    _mutant(
+        "the child of a fork keeps the ring",
+        "ring_writer",
+        "            # Not taken from the loop: what that watches with is the parent's too.\n"
+        "            ring.close()\n",
+        "            pass\n",
+        RING,
+    ),
+    _mutant(
+        "puts that never suspend do not look for the end",
+        "ring_writer",
+        "        if self._in_ring and self._begun is not None:\n            self._look()\n",
+        "",
         RING,
     ),
     _mutant(
@@ -80,14 +130,14 @@ RING_MUTANTS: Final = (
     _mutant(
         "the bytes in front of a frame are not read",
         "direct",
-        "                self._read(begun, start, inside)\n",
-        "                pass\n",
+        "            self._read(file.handle, start, inside)\n",
+        "            pass\n",
         RING,
     ),
     _mutant(
         "simulated files are written directly",
         "direct",
-        "        if type(log.directory.files) is not OsFiles or not overwrites",
+        "        if type(file.files) is not OsFiles or not overwrites",
         "        if not overwrites",
         RING,
     ),

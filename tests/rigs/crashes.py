@@ -127,7 +127,7 @@ class Worker:
         if event[0] == "d":
             self.found = event[1]
         elif event[0] == "w":
-            self.rings = event[1] == "io_uring"
+            self.rings = True
         elif event[0] == "z":
             self.ended = True
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import fifoq
-from fifoq import Queue
+from fifoq import Queue, ring_writer
 from fifoq.ring_writer import WRITER_VARIABLE
 from store.osfiles import OsFiles
 from tests.rigs import mounts
@@ -378,7 +378,8 @@ async def late_write(directory: Path) -> None:
         await queue.put(b"first")
     os.sync()
     code = (
-        "import asyncio, fifoq, os, sys\nasync def main():\n"
+        "import asyncio, fifoq, os, sys\nfrom fifoq import ring_writer, settling\n"
+        "ring_writer.LIVELY_SECONDS = settling.SEAL_SECONDS = 60.0\nasync def main():\n"
         "    queue = await fifoq.open(sys.argv[1])\n    await queue.put(b'second')\n"
         "    assert queue.stats().writer == 'io_uring'\n    print('ready', flush=True)\n"
         "    await asyncio.to_thread(sys.stdin.readline)\n"
@@ -440,6 +441,8 @@ def mounted(directory: Path, kind: str) -> Path:
 def main(name: str, directory: Path, detail: str = "") -> None:
     for logger in ("store", "fifoq"):
         logging.getLogger(logger).addHandler(logging.NullHandler())
+    # Also after a pause the ring is to have its share of the trouble.
+    ring_writer.LIVELY_SECONDS = DEADLINE_SECONDS  # type: ignore[misc]
 
     async def play() -> None:
         async with asyncio.timeout(DEADLINE_SECONDS):

@@ -64,7 +64,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 Event = list[Any]
 """("c", number, kind, queue, level, items, count), ("r", number, items, first counter),
-("l" or "e", number), ("f", reason), ("d", {queue: [(counter, item)]}), ("w", writer),
+("l" or "e", number), ("f", reason), ("d", {queue: [(counter, item)]}), ("w",) when a ring writes,
 ("z",) at a clean end."""
 
 
@@ -105,7 +105,12 @@ def tell_first(teller: Teller, mutant: str) -> None:
         teller.send()
         return pwrite(files, handle, data, offset)
 
+    told: list[None] = []
+
     def telling_write(ring: Ring, *request: int) -> None:
+        if not told:
+            told.append(None)
+            teller.say("w")
         teller.send()
         write(ring, *request)
 
@@ -150,7 +155,6 @@ class Traffic:
         for name, queue in queues.items():
             assert len(queue) == len(found[name]), f"{name} says that it holds {len(queue)}"
         self._say("d", found)
-        self._say("w", queues["calm"].stats().writer)
         roles = (self._produce, self._produce, self._consume, self._consume)
         tasks = [asyncio.ensure_future(role(queue)) for queue in queues.values() for role in roles]
         tasks.append(asyncio.ensure_future(self._flush(queues["quick"])))

@@ -62,8 +62,8 @@ def begun_put(log: Log) -> Begun:
 
 
 def write(files: SimFiles, begun: Begun) -> None:
-    assert files.pwrite(begun.handle, begun.frame, begun.offset) == len(begun.frame)
-    files.datasync(begun.handle)
+    assert files.pwrite(begun.file.handle, begun.frame, begun.offset) == len(begun.frame)
+    files.datasync(begun.file.handle)
 
 
 def payloads(log: Log) -> list[bytes]:

@@ -156,8 +156,8 @@ class InTwoSteps:
         self.drafts += isinstance(draft, Draft)
         if self.by_hand:
             files = log.directory.files
-            assert files.pwrite(begun.handle, begun.frame, begun.offset) == len(begun.frame)
-            files.datasync(begun.handle)
+            assert files.pwrite(begun.file.handle, begun.frame, begun.offset) == len(begun.frame)
+            files.datasync(begun.file.handle)
             begun.end(0.001)
         else:
             begun.write()

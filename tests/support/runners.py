@@ -7,6 +7,9 @@ from collections.abc import Callable
 
 from fifoq.inline import InlineRunner
 from fifoq.writer import Job
+from store import Begun
+
+BLOCK_BYTES = 4096
 
 
 class SlowRunner(InlineRunner):
@@ -18,7 +21,7 @@ class SlowRunner(InlineRunner):
         assert not self.stopped
         self.finished = False
         self.job_count += 1
-        self._loop.call_later(self.delay(), self._run, self._begun(job))
+        self._loop.call_later(self.delay(), self._run, job)
 
 
 class ManualRunner(InlineRunner):
@@ -33,12 +36,16 @@ class ManualRunner(InlineRunner):
 
     def start(self, job: Job) -> None:
         if not self.holds:
-            super().start(job)
+            super().start(self._begun(job))
             return
         assert self.waiting is None
         self.finished = False
         self.job_count += 1
         self.waiting = self._begun(job)
+
+    def _begun(self, job: Job) -> Job:
+        """What is to be run of the job."""
+        return job
 
     def hold(self) -> None:
         self.holds = True
@@ -58,6 +65,39 @@ class ManualRunner(InlineRunner):
 
 
 class BeginningRunner(ManualRunner):
-    """The same, but commits are begun when they start, as by a writer with a ring."""
+    """The same, but commits are begun when they start, and written as a ring does."""
 
-    begins = True
+    def _begun(self, job: Job) -> Job:
+        begun = job.begin()
+        return job if begun is None else WholeBlocks(begun)
+
+
+class WholeBlocks:
+    """The rest of a commit that was begun: its blocks of the disk, synced, and its end."""
+
+    def __init__(self, begun: Begun) -> None:
+        self._begun_commit = begun
+
+    def begin(self) -> None:
+        return None
+
+    def run(self) -> None:
+        begun = self._begun_commit
+        file = begun.file
+        start = begun.offset // BLOCK_BYTES * BLOCK_BYTES
+        try:
+            front = file.files.pread(file.handle, begun.offset - start, start)
+            blocks = front + begun.frame
+            blocks += bytes(-len(blocks) % BLOCK_BYTES)
+            written = 0
+            if start + len(blocks) <= begun.filled and len(front) == begun.offset - start:
+                written = file.files.pwrite(file.handle, blocks, start)
+            if written == len(blocks):
+                file.files.datasync(file.handle)
+            else:
+                # As of a write that was not tried, or that was cut short.
+                begun.write()
+                return
+        except OSError as error:
+            raise begun.fail(error) from error
+        begun.end(0.0)
