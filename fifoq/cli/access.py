@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ from fifoq.control.place import is_there
 from fifoq.view import View
 from store import AlreadyOpen
 from store.checkpoint import CHECKPOINT_NAMES
+from store.directory import access_error
 from store.segment import segment_number
 
 if TYPE_CHECKING:
@@ -102,11 +103,20 @@ def looking(path: str) -> Iterator[View]:
         view.close()
 
 
+def no_queue(name: str, known: Iterable[str]) -> NotThere:
+    """A queue that was mistyped, in the words in which an owner says it."""
+    names = ", ".join(sorted(known))
+    there = f"There are: {names}." if names else "There is none."
+    return NotThere(f"there is no queue {name!r}. Nothing was changed. {there}")
+
+
 def require_store(path: str) -> None:
-    """NotThere unless there is a store at this path."""
+    """NotThere unless there is a store at this path, AccessError if that is not to be seen."""
     try:
         names = os.listdir(path)
     except (FileNotFoundError, NotADirectoryError):
         names = []
+    except OSError as error:
+        raise access_error(path, error) from error
     if not any(name in CHECKPOINT_NAMES or segment_number(name) is not None for name in names):
         raise NotThere(f"{path}: there is no store here. Nothing was changed.")

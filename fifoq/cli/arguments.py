@@ -7,6 +7,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from fifoq.cli.usage import refusal
+
 DEFAULT_QUEUE: Final = "main"
 _KEY = re.compile("^[0-9a-f]{32}$")
 
@@ -92,13 +94,15 @@ def _checked_seconds(
     option: typer.CallbackParam, value: float | None, *, above: bool
 ) -> float | None:
     # Here: help needs none of it.
-    from fifoq.attributes import check_seconds
+    from fifoq.attributes import SECONDS_MAX, check_seconds
 
     if value is not None:
         try:
             check_seconds(str(option.name), value, "Nothing was done.", above=above)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from None
+        except ValueError:
+            bound = 0 if above else None
+            told = refusal(option.type, value, above=bound, most=SECONDS_MAX)
+            raise typer.BadParameter(told) from None
     return value
 
 

@@ -146,8 +146,9 @@ def repair(path: StorePath, target: NewDirectory, json: Json = False) -> None:
     """Write everything that is intact in a damaged store to a new one; never in place.
 
     Keys, options and cursors come along. What is lost is listed; records whose removal is in the
-    damage are there again. The damaged store must have no owner, and is not changed. Status 0: the
-    new store is there, even if records are lost.
+    damage are there again. The damaged store must have no owner, and is not changed. Interrupted,
+    the same command goes on with what is in TARGET.partial. Status 0: the new store is there, even
+    if records are lost.
     """
     from fifoq.cli.access import require_store
     from fifoq.cli.output import print_json
@@ -180,7 +181,8 @@ def _print_repair(done: Repaired) -> None:
         print(f"  missing  state {name!r}")
     for text in done.notes:
         print(f"  note     {text}")
-    print(f"{done.path}: {counted(done.records, 'record')} saved, {done.lost:,} lost")
+    before = f", {done.resumed:,} of them before" if done.resumed else ""
+    print(f"{done.path}: {counted(done.records, 'record')} saved{before}, {done.lost:,} lost")
 
 
 def doctor(

@@ -77,6 +77,7 @@ def export(
     from fifoq.tools.exporting import export_records
 
     require_store(path)
+    chosen = _format(target, format)
     queues = None if all_queues else queue or [DEFAULT_QUEUE]
     with progress("export", "records") as shown:
         done = run(
@@ -84,7 +85,7 @@ def export(
                 path,
                 sys.stdout.buffer if target == STANDARD else target,
                 queues=queues,
-                format=format or ("ndjson" if target == STANDARD else None),
+                format=chosen,
                 removed=removed,
                 restart=restart,
                 progress=shown,
@@ -127,12 +128,13 @@ def import_(
     from fifoq.cli.progress import progress
     from fifoq.tools.importing import import_records
 
+    chosen = _format(source, format)
     with progress("import", "records") as shown:
         done = run(
             lambda: import_records(
                 sys.stdin.buffer if source == STANDARD else source,
                 path,
-                format=format or ("ndjson" if source == STANDARD else None),
+                format=chosen,
                 queue=queue,
                 name=name,
                 keep_keys=not new_keys,
@@ -193,10 +195,26 @@ def migrate(
     rows = None
     if table is not None:
         rows = Table(table=table, column=column, order=order, where=where)
-    peer = open_peer(source, kind, name=name, table=rows)
+    try:
+        peer = open_peer(source, kind, name=name, table=rows)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--from") from None
     with progress("migrate", "records") as shown:
         done = run(lambda: move(peer, path, queue=queue, again=again, progress=shown))
     _tell(done, json, _migrated(done))
+
+
+def _format(name: str, given: str | None) -> str:
+    """The format that is meant. BadParameter if none is."""
+    from fifoq.tools.exporting import format_of
+
+    if name == STANDARD and given is None:
+        return "ndjson"
+    try:
+        return format_of(name.rstrip("/"), given)
+    except ValueError as error:
+        hint = "FILE" if given is None else "--format"
+        raise typer.BadParameter(str(error), param_hint=hint) from None
 
 
 def _tell(done: Any, json: bool, text: str, *, to_stderr: bool = False) -> None:

@@ -18,6 +18,8 @@ from typing import Any, Final, ParamSpec, TypeVar
 import typer
 from typer.core import TyperGroup
 
+from fifoq.cli.usage import VerbCommand, usage_text
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -86,7 +88,7 @@ def _one_message(ctx: Any) -> Iterator[None]:
         if kind == _HELP_WANTED:
             raise
         told: Any = error
-        message, as_json = told.format_message(), ctx.meta[__name__]
+        message, as_json = usage_text(told), ctx.meta[__name__]
         if not as_json:
             place = (told.ctx or ctx).command_path
             message = f"{message.rstrip('.')}. Try: {place} --help"
@@ -119,7 +121,7 @@ def verb(
     def add(function: Callable[P, None]) -> Callable[P, None]:
         guarded = guard(function)
         epilog = "Example:\n\n" + "\n\n".join(example.strip().splitlines())
-        app.command(name, epilog=epilog)(guarded)
+        app.command(name, cls=VerbCommand, epilog=epilog)(guarded)
         return guarded
 
     return add
@@ -210,7 +212,17 @@ def _as_end(error: Exception) -> Ended | None:
         status = Status.USAGE
     elif not isinstance(error, FifoqError | OSError | ValueError | TimeoutError):
         return None
-    return Ended(status, str(error), kind=kind)
+    return Ended(status, _os_text(error) if isinstance(error, OSError) else str(error), kind=kind)
+
+
+def _os_text(error: OSError) -> str:
+    """What the system refused, and of which file, where nobody has put it into words."""
+    if error.filename is None or error.strerror is None:
+        return str(error)
+    return (
+        f"{os.fsdecode(error.filename)}: {error.strerror}. It was not done. Check that the path is "
+        f"right, and that this user may read and write there."
+    )
 
 
 def _tell(ended: Ended, as_json: bool) -> None:

@@ -44,11 +44,12 @@ def list_letters(
 ) -> None:
     """List dead letters of a queue, the oldest first, without their payloads.
 
-    --queue names the queue that they came from. With --json one object a line.
+    --queue names the queue that they came from. With --json one object a line. Status 3 if there is
+    no such queue; one without dead letters has none to list.
     """
     from fifoq.cli.output import moment, print_json, print_table
 
-    found = read_letters(path, queue, start=start, count=count)
+    found = _letters_of(path, queue, start=start, count=count)
     if json:
         for letter in found:
             print_json(_told(letter))
@@ -79,7 +80,7 @@ def show(
     """
     from fifoq.cli.output import escaped, print_facts, print_json, shown_data
 
-    found = read_letters(path, queue, start=counter, count=1)
+    found = _letters_of(path, queue, start=counter, count=1)
     if not found or found[0].key.counter != counter:
         raise Ended(
             Status.NOTHING, f"queue {queue!r} has no dead letter {counter}.", kind="NotThere"
@@ -204,6 +205,17 @@ def read_letters(path: str, queue: str, *, start: int, count: int) -> list[DeadL
             page, start = view.raw_page(letters, start, last)
             found += [letter_of(*record, queue) for record in page]
     return found[:count]
+
+
+def _letters_of(path: str, queue: str, *, start: int, count: int) -> list[DeadLetter]:
+    """The same of a queue that a user named. NotThere if there is no such queue."""
+    from fifoq.cli.watching import require_queue
+    from fifoq.dead_letters import name_of_letters
+
+    found = read_letters(path, queue, start=start, count=count)
+    if not found:
+        run(lambda: require_queue(path, queue, or_else=name_of_letters(queue)))
+    return found
 
 
 def _told(letter: DeadLetter) -> dict[str, Any]:

@@ -50,13 +50,14 @@ def stats(path: StorePath, queue: OneQueue = None, json: Json = False) -> None:
     where the owner is stuck, the files do: then what only an owner knows is not told. With --queue
     every figure of that queue.
     """
+    from fifoq.cli.access import no_queue
     from fifoq.cli.output import print_json
     from fifoq.cli.watching import snapshot
 
     seen = run(lambda: snapshot(path))
     chosen = {name: found for name, found in seen.queues.items() if queue in (None, name)}
     if queue is not None and not chosen:
-        raise _no_queue(queue)
+        raise no_queue(queue, seen.queues)
     if json:
         print_json({**seen.described(), "queues": list(chosen.values())})
     elif queue is not None:
@@ -90,12 +91,16 @@ def queues(path: StorePath, long: Long = False, json: Json = False) -> None:
 def cursors(path: StorePath, queue: OneQueue = None, json: Json = False) -> None:
     """Cursors and consumers: where each is, and how far behind.
 
-    `lag` counts records that are on disk and not done, as the last commit has it.
+    `lag` counts records that are on disk and not done, as the last commit has it. Status 3 if there
+    is no such queue.
     """
     from fifoq.cli import inspecting
     from fifoq.cli.output import ago, print_json, print_table
+    from fifoq.cli.watching import require_queue
 
     found = [each for each in inspecting.cursors(path) if queue in (None, each.queue)]
+    if queue is not None and not found:
+        run(lambda: require_queue(path, queue))
     if json:
         print_json(found)
         return
@@ -112,12 +117,13 @@ def inspect(path: StorePath, queue: OneQueue = None, json: Json = False) -> None
     Read from the files alone. Options are those that are not the defaults.
     """
     from fifoq.cli import inspecting
+    from fifoq.cli.access import no_queue
     from fifoq.cli.output import print_json
 
     found = inspecting.inspect(path)
     chosen = [each for each in found.queues if queue in (None, each.name)]
     if queue is not None and not chosen:
-        raise _no_queue(queue)
+        raise no_queue(queue, (each.name for each in found.queues))
     if json:
         print_json(found if queue is None else chosen[0])
         return
@@ -133,7 +139,7 @@ def explain(
     """What became of a record, from the log alone.
 
     Never its payload. Of a live store the owner says whether it is ready, delayed or leased. Status
-    3 if it was never put.
+    3 if it was never put, or there is no such queue.
     """
     from fifoq.cli.output import print_json
     from fifoq.cli.watching import explanation
@@ -180,10 +186,6 @@ def _print_queue(found: QueueFacts) -> None:
         "schedules": ", ".join(found.schedules) or "none",
     }
     print_facts(facts)
-
-
-def _no_queue(name: str) -> Ended:
-    return Ended(Status.NOTHING, f"the store has no queue {name!r}.", kind="NotThere")
 
 
 def _print_all(title: str, found: dict[str, QueueStats | ReadOnlyStats]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from fifoq.cli.access import require_store
@@ -32,10 +32,23 @@ def peek(path: str, queue: str, writer: RecordWriter, *, start: int, count: int)
         return shown
 
 
-def tail(path: str, queue: str, writer: RecordWriter, *, count: int, follow: bool) -> None:
-    """Print the newest records, taken or not, and then, if asked, whatever is put."""
+def tail(
+    path: str,
+    queue: str,
+    writer: RecordWriter,
+    *,
+    count: int,
+    follow: bool,
+    absent: Callable[[], None],
+) -> None:
+    """Print the newest records, taken or not, and then, if asked, whatever is put.
+
+    Where the files know no such queue, `absent` is called first.
+    """
     require_store(path)
     with Reader(path) as reader:
+        if queue not in reader.state.queues:
+            absent()
         for block in _newest(reader, check_name(queue), count, follow):
             _write(reader, writer, block)
             writer.flush()

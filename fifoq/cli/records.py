@@ -201,13 +201,15 @@ def peek(
 ) -> None:
     """Print the oldest records of a queue and change nothing.
 
-    Delayed and leased ones are among them. Status 3 if there are none.
+    Delayed and leased ones are among them. Status 3 if there are none, or no such queue.
     """
     from fifoq.cli import reading
     from fifoq.cli.output import RecordWriter
+    from fifoq.cli.watching import require_queue
 
     writer = RecordWriter(queue, json=json, null=null, long=long, raw=raw)
     if not reading.peek(path, queue, writer, start=start, count=count):
+        run(lambda: require_queue(path, queue))
         raise Ended(Status.NOTHING, f"queue {queue!r} has nothing to show.", kind="QueueEmpty")
 
 
@@ -228,13 +230,31 @@ def tail(
     """Print the newest records of a queue, and what is put from now on.
 
     Records that were taken are shown too, as long as they are on disk. Nothing is changed, and the
-    owner does not notice.
+    owner does not notice. Status 3 if there is no such queue; with --follow it is waited for.
     """
     from fifoq.cli import reading
     from fifoq.cli.output import RecordWriter
 
     writer = RecordWriter(queue, json=json, null=null, long=long, raw=raw)
-    reading.tail(path, queue, writer, count=count, follow=follow)
+    reading.tail(
+        *(path, queue, writer),
+        count=count,
+        follow=follow,
+        absent=lambda: _require_or_wait(path, queue, wait=follow),
+    )
+
+
+def _require_or_wait(path: str, queue: str, *, wait: bool) -> None:
+    """NotThere without such a queue; or say that it is waited for."""
+    from fifoq.cli.watching import require_queue
+    from fifoq.control.messages import NotThere
+
+    try:
+        run(lambda: require_queue(path, queue))
+    except NotThere as error:
+        if not wait:
+            raise
+        print(f"fifoq: {error} It is waited for.", file=sys.stderr, flush=True)
 
 
 async def _take(

@@ -12,7 +12,7 @@ from fifoq.cli.frame import Ended, Status, make_app, run, verb
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from fifoq.spark.drain import Drain, Drained
+    from fifoq.spark.drain import Drained, DrainPlan
 
 Master = Annotated[
     str, typer.Option("--master", metavar="URL", help="Where Spark runs.", show_default=True)
@@ -55,9 +55,14 @@ def archive(
 
     Run it as often as you like, also after a run that was killed. Reads beside a live owner.
     """
+    from fifoq.cli.sparking import on_spark
+
     add = _pipelines().archive
     _show(
-        add(_session(master), path, target, queue=queue, tail=tail, consumer=consumer),
+        on_spark(
+            master,
+            lambda spark: add(spark, path, target, queue=queue, tail=tail, consumer=consumer),
+        ),
         json,
     )
 
@@ -88,16 +93,21 @@ def replay(
     They get new counters and times. A live owner takes them in. Times are UTC unless they say
     another zone.
     """
+    from fifoq.cli.sparking import on_spark
+
     moments = [_moment("--since", since), _moment("--until", until)]
     again = _pipelines().replay
     _show(
-        again(
-            *(_session(master), target, path),
-            queue=queue,
-            into=into,
-            since=moments[0],
-            until=moments[1],
-            name=name,
+        on_spark(
+            master,
+            lambda spark: again(
+                *(spark, target, path),
+                queue=queue,
+                into=into,
+                since=moments[0],
+                until=moments[1],
+                name=name,
+            ),
         ),
         json,
     )
@@ -110,7 +120,10 @@ def delays(
 
     Reads beside a live owner and changes nothing.
     """
-    _show(_pipelines().delays(_session(master), path, queue=queue), json)
+    from fifoq.cli.sparking import on_spark
+
+    find = _pipelines().delays
+    _show(on_spark(master, lambda spark: find(spark, path, queue=queue)), json)
 
 
 def rates(
@@ -126,7 +139,10 @@ def rates(
 
     Reads beside a live owner and changes nothing.
     """
-    _show(_pipelines().rates(_session(master), path, queue=queue, seconds=seconds), json)
+    from fifoq.cli.sparking import on_spark
+
+    find = _pipelines().rates
+    _show(on_spark(master, lambda spark: find(spark, path, queue=queue, seconds=seconds)), json)
 
 
 def dlq(
@@ -142,7 +158,10 @@ def dlq(
 
     Reads beside a live owner and changes nothing.
     """
-    _show(_pipelines().triage(_session(master), path, queue=queue, samples=samples), json)
+    from fifoq.cli.sparking import on_spark
+
+    find = _pipelines().triage
+    _show(on_spark(master, lambda spark: find(spark, path, queue=queue, samples=samples)), json)
 
 
 def drain(
@@ -168,10 +187,10 @@ def drain(
     """
     _pipelines()
     from fifoq.cli.output import counted, print_json
+    from fifoq.cli.sparking import on_spark
 
-    draining, first = _plan_drain(path, table, queue, checkpoint, consumer, master)
-    drained: Drained = draining.run(first)
-    proved = draining.proved(first)
+    plan, first = _plan_drain(path, table, queue, checkpoint, consumer)
+    drained, proved = on_spark(master, lambda spark: _drain(spark, plan, first))
     removed = 0 if proved is None or keep else run(lambda: _remove(path, queue, proved - 1))
     if json:
         print_json(
@@ -188,16 +207,24 @@ def drain(
         print(f"{told} drained in {drained.seconds:.1f} s, {removed:,} removed from the queue")
 
 
+def _drain(spark: Any, plan: DrainPlan, first: int) -> tuple[Drained, int | None]:
+    """What was drained, and up to which counter that is proved."""
+    from fifoq.spark.drain import Drain
+
+    draining = Drain(spark, plan)
+    return draining.run(first), draining.proved(first)
+
+
 def _plan_drain(
-    path: str, table: str, queue: str, checkpoint: str | None, consumer: str, master: str
-) -> tuple[Drain, int]:
+    path: str, table: str, queue: str, checkpoint: str | None, consumer: str
+) -> tuple[DrainPlan, int]:
     """What is to be run, and from which counter on if it never ran before."""
     import os
 
     from fifoq.cli.access import require_store
     from fifoq.consumers import check_consumer_name, id_text
     from fifoq.description import describe
-    from fifoq.spark.drain import Drain, DrainPlan
+    from fifoq.spark.drain import DrainPlan
     from store import Reader
 
     require_store(path)
@@ -215,7 +242,7 @@ def _plan_drain(
         file_bytes=128 << 20,
         batch_bytes=1 << 30,
     )
-    return Drain(_session(master), plan), found.floor + 1
+    return plan, found.floor + 1
 
 
 async def _remove(path: str, queue: str, counter: int) -> int:
@@ -250,15 +277,6 @@ def _pipelines() -> Any:
             Status.FAILED, f"Spark is not installed ({error}): pip install 'fifoq[spark]'"
         ) from None
     return pipelines
-
-
-def _session(master: str) -> Any:
-    from fifoq.spark import JavaMissing, session
-
-    try:
-        return session("fifoq", master)
-    except JavaMissing as error:
-        raise Ended(Status.FAILED, str(error), kind="JavaMissing") from None
 
 
 def _show(report: Any, json: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fifoq.cli.access import looking, require_store
+from fifoq.cli.access import looking, no_queue, require_store
 from fifoq.cli.output import counted
 from fifoq.control.client import Client, NoAnswer, Refused, connect
 from fifoq.control.messages import Explain, GetStats, Stats
@@ -109,8 +109,25 @@ async def snapshot(path: str) -> Snapshot:
         return await watcher.look()
 
 
+async def require_queue(path: str, name: str, *, or_else: str | None = None) -> None:
+    """NotThere if neither the files nor the owner, who may have just opened it, know the queue.
+
+    A queue with the other name will do as well.
+    """
+    known = (await snapshot(path)).queues
+    if not known.keys() & {name, or_else}:
+        raise no_queue(name, known)
+
+
 async def explanation(path: str, queue: str, counter: int) -> Explanation:
-    """What became of a record: the owner says most, the files say enough."""
+    """What became of a record: the owner says most, the files say enough. NotThere"""
+    found = await _explanation(path, queue, counter)
+    if found.state == "not put":
+        await require_queue(path, queue)
+    return found
+
+
+async def _explanation(path: str, queue: str, counter: int) -> Explanation:
     require_store(path)
     client = await connect(path) if is_there(path) else None
     if client is not None:

@@ -114,7 +114,7 @@ def back_up(
             done = _Work(path, partial, reader, copy, progress).run()
         end_directory(partial, target)
     except OSError as error:
-        raise access_error(target, error) from error
+        raise access_error(error.filename or target, error) from error
     return done
 
 
@@ -325,15 +325,20 @@ class Restored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_backup(path: str | os.PathLike[str]) -> Backup:
-    """What a backup says of itself. NoBackup if it is none."""
+    """What a backup says of itself. NoBackup if it is none, AccessError."""
     try:
         with open(f"{os.fspath(path)}/{DESCRIPTION}", "rb") as file:
             return msgspec.json.decode(file.read(), type=Backup)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise NoBackup(
-            f"{os.fspath(path)}: this is no backup, or not the whole of one ({error}). Nothing was "
-            f"changed."
-        ) from None
+    except (FileNotFoundError, NotADirectoryError):
+        told = f"it has no {DESCRIPTION}" if os.path.isdir(path) else "there is no such directory"
+    except OSError as error:
+        raise access_error(f"{os.fspath(path)}/{DESCRIPTION}", error) from error
+    except msgspec.MsgspecError as error:
+        told = f"{DESCRIPTION}: {error}"
+    raise NoBackup(
+        f"{os.fspath(path)}: this is no backup, or not the whole of one ({told}). Nothing was "
+        f"changed. Name a directory that a backup made."
+    )
 
 
 def restore(
@@ -385,7 +390,7 @@ def restore(
             _require_sound(path, backup, check_store(partial, progress=read))
         end_directory(partial, target)
     except OSError as error:
-        raise access_error(target, error) from error
+        raise access_error(error.filename or target, error) from error
     return Restored(path=target, backup=backup, checked=check)
 
 

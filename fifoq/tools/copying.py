@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from store import FifoqError
+from store import AccessError, FifoqError
 
 COPY_BYTES: Final = 4 << 20
 PARTIAL_SUFFIX: Final = ".partial"
@@ -41,15 +41,21 @@ class TargetInside(FifoqError):
 def begin_directory(target: str, *, source: str) -> str:
     """Make the directory that becomes `target` when it is whole, or take up one that was begun.
 
-    TargetExists, TargetInside if it is below `source`: nothing was changed.
+    TargetExists, TargetInside if it is below `source`, AccessError: nothing was changed.
     """
     if os.path.lexists(target):
         raise TargetExists(target)
     require_outside(target, source)
     partial = target.rstrip("/") + PARTIAL_SUFFIX
-    os.makedirs(os.path.dirname(partial) or ".", exist_ok=True)
-    with suppress(FileExistsError):
-        os.mkdir(partial, 0o700)
+    try:
+        os.makedirs(os.path.dirname(partial) or ".", exist_ok=True)
+        with suppress(FileExistsError):
+            os.mkdir(partial, 0o700)
+    except OSError as error:
+        raise AccessError(
+            f"{target}: it cannot be made ({error.filename}: {error.strerror}). Nothing was "
+            f"changed. Name a place in a directory that this user may write to."
+        ) from error
     return partial
 
 

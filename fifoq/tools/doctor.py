@@ -17,6 +17,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from store import AccessError
+
 SYNCS_MAX: Final = 400
 SYNC_SECONDS: Final = 1.0
 """How many syncs are measured, and for how long at the most."""
@@ -76,10 +78,20 @@ class _Mount(msgspec.Struct, frozen=True):
 
 
 def diagnose(path: str | os.PathLike[str]) -> Diagnosis:
-    """Look at the disk under a directory, or under where it would be. OSError as it comes."""
+    """Look at the disk under a directory, or under where it would be.
+
+    AccessError if nothing can be written there; other OSErrors as they come.
+    """
     path = os.fspath(path)
     place = _existing(path)
-    durations = measure_syncs(place)
+    try:
+        durations = measure_syncs(place)
+    except OSError as error:
+        raise AccessError(
+            f"{place}: no file can be written here to measure with ({error.strerror or error}). "
+            f"Nothing was changed. Check that it is a directory which this user may write to, on a "
+            f"disk with space."
+        ) from error
     mount = mount_of(place)
     space = shutil.disk_usage(place)
     files = _free_files(place)

@@ -19,6 +19,7 @@ from fifoq.tools.copying import require_outside
 from fifoq.tools.sinks import (
     FORMATS,
     PROGRESS_NAME,
+    TABLES,
     FileSink,
     Format,
     PipeSink,
@@ -61,11 +62,17 @@ def format_of(name: str, given: str | None = None) -> Format:
     """The format that was asked for, or that the name's ending says. ValueError if neither does."""
     if given is not None:
         if given not in FORMATS:
-            raise ValueError(f"format {given!r} is none of {', '.join(FORMATS)}")
+            raise ValueError(
+                f"format {given!r} is none of {', '.join(FORMATS)}. Nothing was changed."
+            )
         return given
     found = SUFFIXES.get(Path(name).suffix.lower())
     if found is None:
-        raise ValueError(f"{name}: its ending tells no format; name one of {', '.join(FORMATS)}")
+        endings = ", ".join(f".{each}" for each in FORMATS)
+        raise ValueError(
+            f"{name}: its ending tells no format. Nothing was changed. Use one of {endings}, or "
+            f"name the format."
+        )
     return found
 
 
@@ -84,7 +91,8 @@ async def export_records(
     That is a name which must not exist, or an open file, such as a pipe. With `removed` records
     come along that are only retained. On return a file is whole and durable. The same call goes on
     where one before was interrupted, unless `restart` is set; a pipe begins anew. ValueError,
-    NotThere, InvalidName, OtherExport, TargetInside: nothing was changed.
+    NotThere, InvalidName, OtherExport, TargetInside: nothing was changed. AccessError says whether
+    anything was.
     """
     name = os.fspath(target) if isinstance(target, str | os.PathLike) else "-"
     chosen = format_of(name, format)
@@ -92,8 +100,10 @@ async def export_records(
         arrow.require_pyarrow()
     if isinstance(target, str | os.PathLike):
         require_outside(name, os.fspath(path))
+        _require_directory(name, chosen)
     sink = _sink_for(target, chosen)
     snapshot = await on_thread(partial(Snapshot, os.fspath(path), removed=removed))
+    begun = False
     try:
         saved = None if restart else await sink.load()
         if saved is None:
@@ -105,6 +115,7 @@ async def export_records(
         else:
             _require_same(name, saved, snapshot, chosen, queues, removed)
             await sink.resume(saved)
+        begun = True
         resumed = saved.records
         await _pour(snapshot, sink, saved, progress)
         await sink.finish(saved)
@@ -114,6 +125,9 @@ async def export_records(
         raise AccessError(
             f"{name}: {error.strerror or error}. The store was not changed. What is written so far "
             f"is kept; the same export goes on from there."
+            if begun
+            else f"{name}: {error.strerror or error}. Nothing was changed. Name a place in a "
+            f"directory that this user may write to."
         ) from error
     finally:
         await sink.close()
@@ -133,6 +147,16 @@ def _sink_for(target: str | os.PathLike[str] | BinaryIO, format: Format) -> Sink
     if format == "arrow" or format == "parquet":
         return TableSink(os.fspath(target), format)
     return FileSink(os.fspath(target), format)
+
+
+def _require_directory(name: str, format: Format) -> None:
+    """AccessError if there is no directory for a file; that of tables is made."""
+    directory = os.path.dirname(name) or "."
+    if format not in TABLES and not os.path.isdir(directory):
+        raise AccessError(
+            f"{name}: there is no directory {directory}. Nothing was changed. Make it first, or "
+            f"name another place."
+        )
 
 
 def _refuse_to_replace(name: str, format: Format, restart: bool) -> None:

@@ -71,8 +71,15 @@ def open_peer(
     path: str, kind: str | None = None, *, name: str = "default", table: Table | None = None
 ) -> Peer:
     """The queue that lies there. FormatError, AccessError, ValueError for an unknown kind."""
+    if kind is not None and kind not in KINDS:
+        raise ValueError(f"kind {kind!r} is none of {', '.join(KINDS)}. Nothing was changed.")
+    if not os.path.lexists(path):
+        raise AccessError(
+            f"{path}: there is no such file or directory. Nothing was changed. Name what the other "
+            f"library wrote: its directory, or its database."
+        )
+    chosen = "sqlite" if table is not None else kind or find_kind(path)
     try:
-        chosen = "sqlite" if table is not None else kind or find_kind(path)
         match chosen:
             case "persist-queue":
                 return open_persist_queue(path)
@@ -85,12 +92,13 @@ def open_peer(
             case "sqlite" if table is not None:
                 return open_table(path, table)
     except OSError as error:
-        raise AccessError(f"{path}: {error.strerror or error}. Nothing was changed.") from error
+        raise AccessError(
+            f"{error.filename or path}: {error.strerror or error}. Nothing was changed. Check that "
+            f"this is a queue of {chosen}, and that this user may read it."
+        ) from error
     except msgspec.MsgspecError as error:
         raise FormatError(f"{path}: {error}. Nothing was changed.") from None
-    if chosen == "sqlite":
-        raise ValueError("for a table of SQLite name the table and the column")
-    raise ValueError(f"kind {kind!r} is none of {', '.join(KINDS)}")
+    raise ValueError("for a table of SQLite name the table and the column. Nothing was changed.")
 
 
 async def migrate(

@@ -11,7 +11,7 @@ import os
 import sqlite3
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any, BinaryIO, Final, Protocol
 from urllib.parse import quote
 
@@ -178,12 +178,14 @@ class _Rows:
         self.query = f"SELECT {quoted(table.column)} {table.text} ORDER BY {quoted(table.order)}"
 
     def count(self) -> int:
-        with closing(connect(self.path)) as database:
+        with _asking(self.path), closing(connect(self.path)) as database:
             (count,) = database.execute(f"SELECT count(*) {self._table.text}").fetchone()
+            # Not run, but every name in it is looked up: a mistake is told before anything is put.
+            database.execute(f"EXPLAIN {self.query}")
             return int(count)
 
     def payloads(self) -> Iterator[bytes]:
-        with closing(connect(self.path)) as database:
+        with _asking(self.path), closing(connect(self.path)) as database:
             for number, (value,) in enumerate(database.execute(self.query), 1):
                 yield _as_bytes(value, number)
 
@@ -198,8 +200,23 @@ def connect(path: str) -> sqlite3.Connection:
         database.text_factory = bytes
         database.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.Error as error:
-        raise FormatError(f"{path}: SQLite cannot read it: {error}") from None
+        raise FormatError(
+            f"{path}: SQLite cannot read it: {error}. Nothing was changed. Check that it is a "
+            f"database, and that this user may read it."
+        ) from None
     return database
+
+
+@contextmanager
+def _asking(path: str) -> Iterator[None]:
+    """FormatError for what SQLite says of a query. What was put before it stays."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise FormatError(
+            f"{path}: SQLite refuses: {error}. The database was not changed. Check the names of "
+            f"its columns, and the condition."
+        ) from None
 
 
 def tables_of(path: str) -> dict[str, list[str]]:
@@ -226,7 +243,9 @@ def open_table(path: str, table: Table) -> Peer:
     known = tables_of(path)
     for name, there in ((table.table, known), (table.column, known.get(table.table, []))):
         if name not in there:
-            raise FormatError(f"{path}: there is no {name!r}; there are: {', '.join(there)}")
+            raise FormatError(
+                f"{path}: there is no {name!r}; there are: {', '.join(there)}. Nothing was changed."
+            )
     return _Rows("sqlite", path, table)
 
 
@@ -241,12 +260,14 @@ def open_persist_queue_sqlite(path: str, name: str = "default") -> Peer:
     elif f"ack_queue_{name}" in tables:
         table = Table(table=f"ack_queue_{name}", column="data", order="_id", where="status < 5")
     else:
-        raise FormatError(f"{file}: there is no queue {name!r} of persist-queue in it")
+        raise FormatError(
+            f"{file}: there is no queue {name!r} of persist-queue in it. Nothing was changed."
+        )
     return _Rows("persist-queue-sqlite", file, table)
 
 
 def open_queuelib_sqlite(path: str) -> Peer:
     """A `queuelib.FifoSQLiteQueue`."""
     if tables_of(path).get("queue") != ["id", "item"]:
-        raise FormatError(f"{path}: there is no queue of queuelib in it")
+        raise FormatError(f"{path}: there is no queue of queuelib in it. Nothing was changed.")
     return _Rows("queuelib-sqlite", path, Table(table="queue", column="item", order="id"))

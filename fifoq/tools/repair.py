@@ -2,7 +2,8 @@
 
 The damaged store is only read. What `store.quarantine` finds to be intact is written anew: records
 under their keys, with every column, then totals, options, states. What is lost is told, counter by
-counter, as far as anything that is left knows of it.
+counter, as far as anything that is left knows of it. Interrupted, the next run goes on behind what
+is there, as `fifoq.tools.halves` says.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 from typing import Final
 
@@ -21,6 +23,7 @@ from fifoq.member import keep_removed
 from fifoq.staged import STAGED_DIRECTORY
 from fifoq.tools.copying import begin_directory, copy_file, end_directory, sync_directory
 from fifoq.tools.evidence import Evidence, Unreadable
+from fifoq.tools.halves import BEGUN_NAME, begun_from, mark, take_up
 from store import (
     CorruptionError,
     Draft,
@@ -67,7 +70,8 @@ class Repaired(msgspec.Struct, frozen=True, kw_only=True):
     """What a repair saved, and what it could not.
 
     `regions` are (segment, first byte, end byte) of the damage, `states` the names of state entries
-    that are lost (cursors and the like), `notes` whatever else a person should know.
+    that are lost (cursors and the like), `notes` whatever else a person should know. `resumed`
+    records were there already, from a run that was interrupted.
     """
 
     path: str
@@ -76,6 +80,7 @@ class Repaired(msgspec.Struct, frozen=True, kw_only=True):
     unreadable: list[Unreadable]
     states: list[str]
     notes: list[str]
+    resumed: int = 0
 
     @property
     def records(self) -> int:
@@ -103,6 +108,8 @@ def repair(
     are intact. Records whose removal is in the damage are there again. The store at `path` is not
     changed; it must have no owner. On return the new store is closed, durable and sound.
     AlreadyOpen, TargetExists, TargetInside, NothingLeft, AccessError: there is no new store.
+    Interrupted, it leaves `TARGET.partial`; the next run goes on with it, or says in `notes` why it
+    began anew.
     """
     path, target = os.fspath(path), os.fspath(target)
     try:
@@ -113,11 +120,19 @@ def repair(
         try:
             directory.lock()
             partial = begin_directory(target, source=path)
-            # Half a repair is of no use to the next one.
-            shutil.rmtree(partial)
+            with suppress(OSError):
+                # If there is nothing to save, nothing is left behind. What was begun stays.
+                os.rmdir(partial)
             found = _Found(directory)
             try:
-                queues = _write(found, partial, options, progress)
+                begun = begun_from(evidence, found.store_id, found.state, found.lost)
+                goes_on = take_up(partial, begun, found.state, evidence.notes)
+                clock = SystemClock() if goes_on else _BornAs(found.store_id)
+                with open_log(partial, clock=clock, options=options) as log:
+                    if not goes_on:
+                        mark(partial, begun)
+                    resumed = sum(q.genesis.queue_size for q in log.state.queues.values())
+                    queues = _write(found, log, progress)
             finally:
                 found.close()
         finally:
@@ -127,9 +142,11 @@ def repair(
         sync_directory(partial)
         report = check_store(partial)
         assert report.sound, report
+        os.unlink(f"{partial}/{BEGUN_NAME}")
         end_directory(partial, target)
     except OSError as error:
-        raise access_error(path, error) from error
+        about_target = str(error.filename).startswith(target)
+        raise access_error(target if about_target else path, error) from error
     return Repaired(
         path=target,
         queues=queues,
@@ -137,6 +154,7 @@ def repair(
         unreadable=evidence.unreadable,
         states=found.lost.states,
         notes=evidence.notes,
+        resumed=resumed,
     )
 
 
@@ -159,13 +177,12 @@ class _Found:
     def close(self) -> None:
         self._cache.close()
 
-    def blocks(self, queue: QueueState) -> Iterator[RecordBlock]:
-        """Live records, and those that are only retained where somebody may want them."""
+    def blocks(self, queue: QueueState, counter: int) -> Iterator[RecordBlock]:
+        """Live records from there on, and those only retained where somebody may want them."""
         last = queue.genesis.next_counter - 1
         if not (queue.retained or queue.held):
-            yield from self._lookup.live_blocks(queue, 1, last)
+            yield from self._lookup.live_blocks(queue, counter, last)
             return
-        counter = 1
         while counter <= last:
             try:
                 for block in self._lookup.blocks(queue, counter, last):
@@ -211,33 +228,48 @@ class _BornAs(SystemClock):
         return self._token
 
 
-def _write(
-    found: _Found, partial: str, options: LogOptions | None, progress: Progress | None
-) -> list[RepairedQueue]:
+def _write(found: _Found, log: Log, progress: Progress | None) -> list[RepairedQueue]:
+    """Write everything, behind what a run before this one wrote.
+
+    Each commit is durable before the next: so that whatever is there later, even after a crash, is
+    all that was put before it, and that no counter is passed over because it may have been shown.
+    """
     queues = [found.state.queues[name] for name in sorted(found.state.queues)]
     total = sum(queue.genesis.queue_size for queue in queues)
-    done = 0
-    with open_log(partial, clock=_BornAs(found.store_id), options=options) as log:
-        for old in queues:
-            new = log.queue(old.name)
-            keep_removed(new, kept_retention(old.configuration))
-            new.held = old.held
-            new.compress_by(kept_compression(old.configuration))
-            for blocks in _commits(found.blocks(old)):
-                draft = log.draft()
-                for block in blocks:
-                    _put(draft, new, old, block)
-                log.commit(draft, sync=False)
-                done += sum(block.count for block in blocks)
-                if progress is not None:
-                    progress(done, max(total, done))
-            _settle(log, new, old)
-        entries = list(found.states())
-        for start in range(0, len(entries), STATES_PER_COMMIT):
+    done = sum(queue.genesis.queue_size for queue in log.state.queues.values())
+    # All that are begun but the last one are whole.
+    last = max(log.state.queues, default="")
+    for old in queues:
+        if old.name in log.state.queues:
+            # Before the first commit, which may reclaim: only a checkpoint would know of this.
+            _keep_as(log.queue(old.name), old)
+    for old in queues:
+        if old.name < last:
+            continue
+        new = log.queue(old.name)
+        _keep_as(new, old)
+        for blocks in _commits(found.blocks(old, new.genesis.next_counter)):
             draft = log.draft()
-            draft.set_states(entries[start : start + STATES_PER_COMMIT])
-            log.commit(draft, sync=False)
+            for block in blocks:
+                _put(draft, new, old, block)
+            log.commit(draft)
+            done += sum(block.count for block in blocks)
+            if progress is not None:
+                progress(done, max(total, done))
+        _settle(log, new, old)
+    entries = list(found.states())
+    for start in range(0, len(entries), STATES_PER_COMMIT):
+        draft = log.draft()
+        draft.set_states(entries[start : start + STATES_PER_COMMIT])
+        log.commit(draft)
     return [found.described(queue) for queue in queues]
+
+
+def _keep_as(new: QueueState, old: QueueState) -> None:
+    """Keep what is removed, and compress, as the old queue did."""
+    keep_removed(new, kept_retention(old.configuration))
+    new.held = old.held
+    new.compress_by(kept_compression(old.configuration))
 
 
 def _commits(blocks: Iterator[RecordBlock]) -> Iterator[list[RecordBlock]]:
@@ -299,7 +331,7 @@ def _settle(log: Log, new: QueueState, old: QueueState) -> None:
         # Nothing to write, unless the queue would be forgotten: a queue is what genesis says.
         draft.reserve(new, 0)
     _carry_totals(draft.plans[new.name].genesis, old.genesis)
-    log.commit(draft, sync=False)
+    log.commit(draft)
 
 
 def _carry_totals(new: Genesis, old: Genesis) -> None:
@@ -319,6 +351,9 @@ def _take_along(path: str, target: str, name: str, notes: list[str]) -> None:
         names = sorted(os.listdir(f"{path}/{name}"))
     except (FileNotFoundError, NotADirectoryError):
         return
+    with suppress(FileNotFoundError):
+        # Of a run before this one.
+        shutil.rmtree(f"{target}/{name}")
     os.mkdir(f"{target}/{name}", 0o700)
     for each in names:
         try:

@@ -128,7 +128,10 @@ def open_source(
             known = _known_by(file)
             header, rows = _open_file(file, chosen, partial)
     except OSError as error:
-        raise AccessError(f"{path}: {error.strerror or error}. Nothing was changed.") from error
+        raise AccessError(
+            f"{error.filename or path}: {error.strerror or error}. Nothing was changed. Check that "
+            f"the path is right, and that this user may read it."
+        ) from error
     if header is not None:
         known = header.id
     return Source(path, chosen, header, rows, name or known)
@@ -182,7 +185,10 @@ def _open_directory(
     path: str, format: Format, partial: bool
 ) -> tuple[Header | None, Iterator[Row], str | None]:
     if format != "arrow" and format != "parquet":
-        raise FormatError(f"{path}: a directory holds Arrow or Parquet tables, not {format}")
+        raise FormatError(
+            f"{path}: a directory holds Arrow or Parquet tables, not {format}. Nothing was "
+            f"changed. Name a file."
+        )
     names = sorted(name for name in os.listdir(path) if name.endswith(f".{format}"))
     names = [name for name in names if name[0] not in "._"]
     if not names:

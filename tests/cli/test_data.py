@@ -68,7 +68,6 @@ def test_what_people_write_is_imported_and_mistakes_are_told(tmp_path: Path) -> 
     assert [row.data for row in rows_in(tmp_path / "a")] == [b"one", b"\xff"]
     done = run("import", tmp_path / "a", "-", input=b"{nonsense}\n", status=1)
     assert b"object 1 of the ndjson stream" in done.stderr
-    assert "no format" in here("export", tmp_path / "a", "x.csv", status=1).err
     assert "There are: orders" in here("export", tmp_path / "a", "-", status=3).err
     assert here("export", tmp_path / "none", "-", status=3).err
     assert here("import", tmp_path / "b", tmp_path / "none.ndjson", status=1).err
@@ -101,7 +100,7 @@ def test_an_import_that_is_killed_goes_on_and_doubles_nothing(
     wait_for_records(tmp_path / "b")
     process.send_signal(number)
     _, said = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode in (-number, 128 + number)
+    assert process.returncode in (-number, 128 + number), said
     assert b"Traceback" not in said
     found = rows_in(tmp_path / "b")
     assert 0 < len(found) < COUNT
@@ -132,4 +131,4 @@ def test_a_queue_of_another_library_is_moved(tmp_path: Path) -> None:
     assert [row.data for row in rows_in(tmp_path / "new")] == [b"%d" % n for n in range(30)]
     assert here("migrate", tmp_path / "new", tmp_path / "old", "--json").json["resumed"] == 30
     assert "no queue of" in here("migrate", tmp_path / "new", tmp_path, status=1).err
-    assert "none of" in here("migrate", tmp_path / "new", "x", "--from", "y", status=1).err
+    assert "none of" in here("migrate", tmp_path / "new", "x", "--from", "y", status=2).err

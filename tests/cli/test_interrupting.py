@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -45,6 +46,8 @@ class Verb:
     """The store that is only read, if it is one."""
     target: str = "b"
     warnings: str = "error"
+    starts_others: bool = False
+    """Whether processes that it started see it killed, and say so on the same stderr."""
 
     def prepare(self, root: Path, mebibytes: int) -> None:
         fill(root / "a", mebibytes)
@@ -146,6 +149,9 @@ class Repair(Verb):
         data[600] ^= 1
         first.write_bytes(data)
 
+    def has_begun(self, root: Path, process: int) -> bool:
+        return size_of(root / "b.partial") > 1 << 20
+
     def is_done(self, root: Path) -> bool:
         here("verify", root / "b")
         return rows_in(root / "b") == self.intact
@@ -224,6 +230,7 @@ class Archive(Verb):
     """By Spark: the archive may be read while it is half there, and has each record once."""
 
     warnings = "default"  # Spark's own sockets are never closed.
+    starts_others = True  # The JVM, and its workers in Python: theirs is a broken pipe.
 
     def arguments(self, root: Path) -> list[str | Path]:
         return ["spark", "archive", root / "a", root / "b", "--tail", "--master", "local[1]"]
@@ -286,11 +293,28 @@ def stop_in_the_middle(verb: Verb, root: Path, number: signal.Signals) -> bool:
     ) as process:
         while is_running(process) and not verb.has_begun(root, process.pid):
             continue
+        said = said_so_far(process)
         process.send_signal(number)
-        _, said = process.communicate(timeout=PATIENCE_SECONDS)
+        _, rest = process.communicate(timeout=PATIENCE_SECONDS)
+    if not (verb.starts_others and number is signal.SIGKILL):
+        # Else the verb itself said no more.
+        said += rest
     assert b"Traceback" not in said, said
     assert process.returncode in (0, -number, 128 + number), said
     return process.returncode != 0
+
+
+def said_so_far(process: subprocess.Popen[bytes]) -> bytes:
+    """What is in the pipe of stderr by now."""
+    assert process.stderr is not None
+    descriptor = process.stderr.fileno()
+    os.set_blocking(descriptor, False)
+    try:
+        return os.read(descriptor, 1 << 20)
+    except BlockingIOError:
+        return b""
+    finally:
+        os.set_blocking(descriptor, True)
 
 
 def stop_and_repeat(verb: Verb, root: Path, number: signal.Signals, mebibytes: int) -> bool:
@@ -321,6 +345,47 @@ def test_what_is_stopped_in_the_middle_is_finished_by_a_repeat(
         verb = kind()
         stop_and_repeat(verb, root, number, 4)
         assert verb.is_done(root)
+
+
+IN_THE_THIRD_COMMIT = """
+import os, sys
+from contextlib import nullcontext
+import fifoq.cli, fifoq.cli.progress
+number, calls = int(sys.argv.pop()), []
+def progress(done, total):
+    calls.append(done)
+    if len(calls) == 2:
+        os.kill(os.getpid(), number)
+fifoq.cli.progress.progress = lambda verb, unit: nullcontext(progress)
+fifoq.cli.main()
+"""
+
+
+@pytest.mark.parametrize("number", SIGNALS, ids=lambda number: number.name)
+def test_a_repair_goes_on_where_it_was_stopped(number: signal.Signals) -> None:
+    """It began anew."""
+    with scratch() as root:
+        verb = Repair()
+        verb.prepare(root, 12)
+        before = contents(root / "a")
+        words = [*map(str, verb.arguments(root)), str(int(number))]
+        stopped = subprocess.run(
+            [sys.executable, "-c", IN_THE_THIRD_COMMIT, *words],
+            env=environment(),
+            capture_output=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+        assert stopped.returncode in (-number, 128 + number), stopped.stderr
+        verb.check_stopped(root)
+        there = len(rows_in(root / "b.partial"))
+        assert 0 < there < len(verb.intact)
+        saved, lost = len(verb.intact), (1 << 20) // SIZE
+        last = here(*verb.arguments(root)).lines[-1]
+        assert last == f"{root}/b: {saved} records saved, {there} of them before, {lost} lost"
+        assert verb.is_done(root)
+        assert contents(root / "a") == before
+        assert sorted(path.name for path in root.iterdir()) == ["a", "b"]
 
 
 @pytest.mark.deep

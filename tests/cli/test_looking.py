@@ -45,13 +45,13 @@ def test_peek_shows_what_take_would_give_and_changes_nothing(filled: Path) -> No
     assert line.endswith("1 B  3")
     lines = here("peek", filled, "-n", "3", "--json").lines
     assert [json.loads(line).get("base64") for line in lines] == [None, "/xtbMko=", None]
-    assert "nothing to show" in here("peek", filled, "-q", "none", status=3).err
+    assert "nothing to show" in here("peek", filled, "--from", "6", status=3).err
 
 
 def test_tail_shows_the_newest_taken_or_not(filled: Path) -> None:
     assert here("tail", filled, "-n", "2").out == b"\xff\x1b[2J\n5\n"
     assert here("tail", filled).out == b"1\n2\n3\n\xff\x1b[2J\n5\n"
-    assert here("tail", filled, "-q", "none").out == b""
+    assert here("tail", filled, "-n", "0").out == b""
     first = json.loads(here("tail", filled, "--json").lines[0])
     assert first["headers"] == {"trace": "7"}
 
@@ -75,6 +75,26 @@ def test_tail_follows_a_live_store_and_ends_when_nobody_reads(live: Live) -> Non
         while tail.poll() is None:
             live.do("put followed more")
         assert (tail.wait(PATIENCE_SECONDS), tail.stderr.read()) == (141, b"")
+
+
+def test_tail_waits_for_a_queue_that_is_not_there_yet_and_says_so(live: Live) -> None:
+    live.do("put main x")
+    tail = subprocess.Popen(
+        command("tail", live.path, "-f", "-q", "yet"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    with tail:
+        assert tail.stdout is not None
+        assert tail.stderr is not None
+        said = tail.stderr.readline().decode()
+        assert said.startswith("fifoq: there is no queue 'yet'. Nothing was changed. There are: ")
+        assert said.endswith(". It is waited for.\n")
+        live.do("put yet first")
+        assert tail.stdout.readline() == b"first\n"
+        tail.send_signal(signal.SIGINT)
+        assert (tail.wait(PATIENCE_SECONDS), tail.stderr.read()) == (130, b"")
 
 
 def test_stats_of_a_free_store_come_from_its_files(filled: Path) -> None:

@@ -103,12 +103,36 @@ def test_a_queue_that_is_mistyped_is_told_and_not_made(tmp_path: Path) -> None:
         ["seek", "audit", "--forget"],
         ["dlq", "replay", "--all"],
         ["dlq", "purge", "1", "--dry-run"],
+        ["dlq", "list"],
+        ["dlq", "show", "1"],
+        ["cursors"],
+        ["peek"],
+        ["tail"],
+        ["explain", "1"],
+        ["stats"],
+        ["inspect"],
     ):
         words = [verb, rest.pop(0)] if verb == "dlq" else [verb]
-        assert here(*words, tmp_path, *rest, "-q", "mian", status=3).err == told
+        said = here(*words, tmp_path, *rest, "-q", "mian", status=3)
+        assert (said.out, said.err) == (b"", told)
+        as_json = here(*words, tmp_path, *rest, "-q", "mian", "--json", status=3).json
+        assert (as_json["kind"], as_json["status"]) == ("NotThere", 3)
     none = here("dlq", "replay", tmp_path, "--all", status=3)
     assert none.lines == ["0 dead letters replayed"]
     assert here("queues", tmp_path).lines == ["main"]
+    empty = here("dlq", "list", tmp_path)
+    assert (empty.out, empty.err) == (b"", "")
+
+
+def test_a_queue_that_its_owner_has_just_opened_is_there(live: Live) -> None:
+    """Readers of the files see a commit only a moment later: the owner is asked before it is said
+    that there is no such queue."""
+    assert live.do("size opened") == "0"
+    for words in (["dlq", "list"], ["cursors"], ["tail"]):
+        said = here(*words, live.path, "-q", "opened")
+        assert (said.out, said.err) == (b"", "")
+    assert "nothing to show" in here("peek", live.path, "-q", "opened", status=3).err
+    assert here("explain", live.path, "1", "-q", "opened", status=3).lines == ["opened 1: not put"]
 
 
 def test_a_cursor_of_a_live_store_is_moved_by_its_owner(live: Live) -> None:

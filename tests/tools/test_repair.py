@@ -5,14 +5,18 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import fifoq
@@ -21,6 +25,7 @@ from fifoq.tools.copying import TargetExists
 from fifoq.tools.repair import NothingLeft, Repaired, repair
 from store import Reader, open_log
 from store.keys import COUNTER_MAX
+from tests.cli.support import environment
 from tests.support.damage import (
     OPTIONS,
     Case,
@@ -260,6 +265,146 @@ def test_sectors_that_the_disk_refuses_are_told(
     assert told.records == 9
 
 
+REPAIR_AND_DIE = """
+import os, signal, sys
+from fifoq.tools import repair
+from store import Log
+left = int(sys.argv[3])
+def counted(call):
+    def then(*args, **kwargs):
+        global left
+        done = call(*args, **kwargs)
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return done
+    return then
+Log.commit = counted(Log.commit)
+for name in ("mark", "sync_directory", "check_store"):
+    setattr(repair, name, counted(getattr(repair, name)))
+repair.COMMIT_RECORDS = int(sys.argv[4])
+repair.repair(sys.argv[1], sys.argv[2])
+"""
+
+
+def die_repairing(store: Path, target: Path, steps: int, *, records: int = 200) -> int:
+    """Kill a repair behind that many steps: its mark, commits, and what comes after them.
+
+    A commit has about so many records. Returns what the process ended with.
+    """
+    numbers = (str(steps), str(records))
+    words = [sys.executable, "-c", REPAIR_AND_DIE, str(store), str(target), *numbers]
+    done = subprocess.run(words, env=environment(), capture_output=True, check=False)
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode
+
+
+def everything_in(path: Path) -> tuple[Any, ...]:
+    """Whatever a repair carries over, with all records that are only retained."""
+    with Reader(str(path)) as reader:
+        present = sorted(name for name, entry in reader.state.states.items() if entry.present)
+        queues = reader.state.queues
+        return (
+            reader.store_id,
+            {name: msgspec.structs.astuple(genesis) for name, genesis in reader.queues().items()},
+            {name: queue.configuration for name, queue in queues.items()},
+            {name: (queue.attempts, list(queue.removed)) for name, queue in queues.items()},
+            [(name, reader.state_of(name)) for name in present],
+            rows_in(path, removed=True),
+        )
+
+
+def test_a_repair_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    """It began anew each time, however much there was."""
+    damaged_store(tmp_path / "store", retention="all")
+    whole = repair(tmp_path / "store", tmp_path / "whole")
+    expected = everything_in(tmp_path / "whole")
+    resumed = []
+    for steps in range(1, 40):
+        target = tmp_path / f"{steps}"
+        if die_repairing(tmp_path / "store", target, steps) == 0:
+            break
+        assert not target.exists()
+        there = rows_in(Path(f"{target}.partial"))
+        first = min(Path(f"{target}.partial").glob("*.log")).stat().st_ino
+        told = repair(tmp_path / "store", target)
+        assert told.resumed == len(there)
+        # What was there is what is there now: nothing was written anew.
+        assert min(target.glob("*.log")).stat().st_ino == first
+        assert not list(tmp_path.glob("*.partial"))
+        assert everything_in(target) == expected
+        assert not (target / "repair.json").exists()
+        same = msgspec.structs.replace(told, path=whole.path, resumed=0)
+        assert same == whole
+        resumed.append(told.resumed)
+        shutil.rmtree(target)
+    assert resumed == sorted(resumed)
+    assert len(set(resumed)) > 3
+
+
+def test_a_repair_that_is_killed_again_and_again_comes_to_its_end(tmp_path: Path) -> None:
+    damaged_store(tmp_path / "store", retention="all")
+    repair(tmp_path / "store", tmp_path / "whole")
+    kills = 0
+    # What has to be done at the end takes five steps.
+    while die_repairing(tmp_path / "store", tmp_path / "new", 6, records=40) != 0:
+        kills += 1
+        assert kills < 40
+    assert kills > 2
+    assert everything_in(tmp_path / "new") == everything_in(tmp_path / "whole")
+
+
+def change_the_store(store: Path, partial: Path) -> None:
+    os.utime(store / "checkpoint.a", ns=(0, 0))
+
+
+def forget_what_it_is_of(store: Path, partial: Path) -> None:
+    (partial / "repair.json").unlink()
+
+
+def damage_what_there_is(store: Path, partial: Path) -> None:
+    first = min(partial.glob("*.log"))
+    data = bytearray(first.read_bytes())
+    data[1000] ^= 1
+    first.write_bytes(data)
+
+
+def cut_what_there_is(store: Path, partial: Path) -> None:
+    """Without its first bytes it is no store."""
+    for path in partial.glob("*.log"):
+        path.write_bytes(b"")
+
+
+def take_from_what_there_is(store: Path, partial: Path) -> None:
+    with fifoq.sync.open_store(partial) as begun:
+        begun.queue("orders").take()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (change_the_store, "is not of the store as it is now"),
+        (forget_what_it_is_of, "does not say what it is of"),
+        (damage_what_there_is, "is damaged"),
+        (cut_what_there_is, ""),
+        (take_from_what_there_is, "is not as it was left"),
+    ],
+)
+def test_half_a_repair_that_is_not_to_be_trusted_is_begun_anew(
+    tmp_path: Path, spoil: Callable[[Path, Path], None], reason: str
+) -> None:
+    damaged_store(tmp_path / "store", retention="all")
+    repair(tmp_path / "store", tmp_path / "whole")
+    assert die_repairing(tmp_path / "store", tmp_path / "new", 6) == -signal.SIGKILL
+    spoil(tmp_path / "store", tmp_path / "new.partial")
+    told = repair(tmp_path / "store", tmp_path / "new")
+    assert told.resumed == 0
+    (note,) = told.notes
+    assert note.startswith(f"what was begun in {tmp_path}/new.partial ")
+    assert note.endswith(f"{reason}: it was begun anew")
+    assert everything_in(tmp_path / "new") == everything_in(tmp_path / "whole")
+
+
 def test_what_cannot_be_repaired_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(NothingLeft):
@@ -274,7 +419,7 @@ def test_what_cannot_be_repaired_is_left_alone(tmp_path: Path) -> None:
             path.write_bytes(b"\xff" * 100)
     with pytest.raises(NothingLeft, match="told apart"):
         repair(tmp_path / "store", tmp_path / "new")
-    assert not (tmp_path / "new").exists()
+    assert not list(tmp_path.glob("new*"))
 
 
 def test_a_sound_store_is_copied_whole(tmp_path: Path) -> None:
