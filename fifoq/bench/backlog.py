@@ -95,7 +95,8 @@ def copy_store(path: Path, copy: Path) -> None:
     for file in path.iterdir():
         if file in sealed:
             os.link(file, copy / file.name)
-        else:
+        elif file.is_file():
+            # Not the socket of an owner who was killed.
             shutil.copy2(file, copy / file.name)
             _sync_file(copy / file.name)
 
