@@ -31,8 +31,7 @@ class Files(Protocol):
     def lock_dir(self, directory: Handle) -> None:
         """Take the exclusive owner lock; BlockingIOError if anybody has it.
 
-        It is held until the handle is closed or the process dies; there is no unlock. Nothing
-        that an earlier owner began to write is under way any more when this returns.
+        It is held until the handle is closed or the process dies; there is no unlock.
         """
 
     def list_dir(self, directory: Handle) -> list[str]:
@@ -67,6 +66,12 @@ class Files(Protocol):
 
     def forget_cache(self, handle: Handle) -> None:
         """Drop clean cached pages, so that the next read shows what the disk holds."""
+
+    def await_writes(self, directory: Handle, name: str) -> bool:
+        """Wait for direct writes to a file that a process which is gone may have begun.
+
+        False if there can be none: what was read before is what there is. The file is not empty.
+        """
 
     def close(self, handle: Handle) -> None:
         """Give the handle back. Never writes."""

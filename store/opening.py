@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import Literal, get_args
 
 from store import upkeep
@@ -21,6 +22,7 @@ from store.osfiles import OsFiles, SystemClock
 from store.quarantine import salvage
 from store.recovery import Position, Recovered
 from store.recovery import recover as read_store
+from store.segment import segment_name
 from store.segment_state import SegmentState
 from store.state import State
 from store.tail import Tail
@@ -69,6 +71,9 @@ def _open(directory: Directory, clock: Clock, options: LogOptions, recover: Reco
     quarantine = None
     try:
         recovered = read_store(directory, directory.names())
+        if recovered is not None and not recovered.clean and _await_writes(directory, recovered):
+            # What the kernel still wrote for an owner who was killed is there now.
+            recovered = read_store(directory, directory.names())
         damaged = recovered is not None and not _is_sound(directory, clock, recover)
     except CorruptionError:
         if recover == "refuse":
@@ -98,6 +103,14 @@ def _open(directory: Directory, clock: Clock, options: LogOptions, recover: Reco
         log.release()
         raise
     return log
+
+
+def _await_writes(directory: Directory, recovered: Recovered) -> bool:
+    """Whether something may have been written since: the last segment's end is not what it was."""
+    last = max(recovered.end.segment, *directory.names().segments)
+    with suppress(OSError):
+        return directory.files.await_writes(directory.handle, segment_name(last))
+    return False
 
 
 def _is_sound(directory: Directory, clock: Clock, recover: Recover) -> bool:

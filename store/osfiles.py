@@ -14,10 +14,8 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
 
 from store.files import Handle
-from store.segment import segment_number
 
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
@@ -42,7 +40,6 @@ class OsFiles:
 
     def lock_dir(self, directory: Handle) -> None:
         fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _await_writes(directory)
 
     def list_dir(self, directory: Handle) -> list[str]:
         return os.listdir(directory)
@@ -98,30 +95,23 @@ class OsFiles:
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
 
+    def await_writes(self, directory: Handle, name: str) -> bool:
+        if not hasattr(os, "posix_fallocate"):
+            return False
+        descriptor = os.open(name, os.O_RDWR | _FILE_FLAGS, dir_fd=directory)
+        try:
+            # It changes nothing; but Linux allocates only when no direct write is under way.
+            os.posix_fallocate(descriptor, 0, 1)
+        finally:
+            os.close(descriptor)
+        return True
+
     def close(self, handle: Handle) -> None:
         os.close(handle)
 
     def watch_fork(self, callback: Callable[[], None]) -> None:
         alive = [reference for reference in _fork_watchers if reference() is not None]
         _fork_watchers[:] = [*alive, weakref.WeakMethod(callback)]
-
-
-def _await_writes(directory: Handle) -> None:
-    """Wait for a direct write that the kernel may still be at for an owner who was killed.
-
-    Such a write goes to the last segment. Allocating what is allocated changes nothing, but Linux
-    does it only when no direct write to that file is under way.
-    """
-    segments = [name for name in os.listdir(directory) if segment_number(name) is not None]
-    if not segments or not hasattr(os, "posix_fallocate"):
-        return
-    with suppress(OSError):
-        descriptor = os.open(max(segments), os.O_RDWR | _FILE_FLAGS, dir_fd=directory)
-        try:
-            if os.fstat(descriptor).st_size:
-                os.posix_fallocate(descriptor, 0, 1)
-        finally:
-            os.close(descriptor)
 
 
 _fork_watchers: list[weakref.WeakMethod[Callable[[], None]]] = []

@@ -86,6 +86,10 @@ class MemoryFiles:
     def forget_cache(self, handle: Handle) -> None:
         """There is none."""
 
+    def await_writes(self, directory: Handle, name: str) -> bool:
+        """Nobody else has them."""
+        return False
+
     def close(self, handle: Handle) -> None:
         del self._open[handle]
 

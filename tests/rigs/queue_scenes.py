@@ -362,7 +362,7 @@ async def frozen_disk(point: Path, seconds: float) -> None:
 
 
 async def late_write(directory: Path) -> None:
-    """Who takes the lock waits for what the kernel still writes for an owner who was killed.
+    """Who opens a store waits for what the kernel still writes for an owner who was killed.
 
     The file system with the store lies in a file of another one, which is frozen: so the disk
     hangs, and the file system does not.
@@ -396,12 +396,13 @@ async def late_write(directory: Path) -> None:
     assert process.stdout.readline() == b"ready\n"
     files = OsFiles()
     store = files.open_dir(str(inner / "store"))
+    name = max(path.name for path in (inner / "store").glob("*.log"))
     async with frozen(outer, 1.0):
         process.communicate(b"\n")
-        locking = asyncio.ensure_future(asyncio.to_thread(files.lock_dir, store))
-        await asyncio.wait([locking], timeout=0.4)
-        assert not locking.done(), "the lock was given while the kernel was writing"
-    await locking
+        waiting = asyncio.ensure_future(asyncio.to_thread(files.await_writes, store, name))
+        await asyncio.wait([waiting], timeout=0.4)
+        assert not waiting.done(), "the kernel was still writing"
+    assert await waiting
     files.close(store)
     async with fifoq.open(inner / "store") as queue:
         found = [record.item async for record in queue.browse()]

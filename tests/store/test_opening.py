@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +24,9 @@ from store import (
     Status,
     open_log,
 )
+from store.files import Handle
 from store.keys import RESERVED_COUNTERS
+from store.osfiles import OsFiles
 from store.segment import index_name, segment_name
 from tests.store.conftest import PATH, SMALL, OpenStore
 from tests.support.clock import ManualClock
@@ -444,3 +447,53 @@ def test_an_open_that_is_interrupted_leaves_no_handle() -> None:
     with pytest.raises(KeyboardInterrupt):
         open_tiny(files)
     assert not files._handles
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_writes_of_an_owner_who_was_killed_are_waited_for_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: bool
+) -> None:
+    """The kernel may be at one of them when the next owner reads the end of the log."""
+    path = tmp_path / "store"
+    log = open_log(path)
+    log.put("a", [b"first"])
+    length = log.tail.length
+    log.put("a", [b"second"])
+    (path / "server.log").write_bytes(b"of somebody else")
+    segment = path / f"{1:020}.log"
+    if closed:
+        log.close()
+    else:
+        log.release()
+        late = segment.read_bytes()[length:]
+        os.truncate(segment, length)
+        os.truncate(segment, length + len(late))
+    waited: list[str] = []
+
+    def wait(files: OsFiles, directory: Handle, name: str) -> bool:
+        waited.append(name)
+        with segment.open("r+b") as file:
+            file.seek(length)
+            file.write(late)
+        return True
+
+    monkeypatch.setattr(OsFiles, "await_writes", wait)
+    with open_log(path) as again:
+        found = [payload for block in again.read("a") for payload in block.payloads()]
+    assert found == [b"first", b"second"]
+    assert waited == ([] if closed else [segment.name])
+
+
+def test_a_file_that_can_not_be_waited_for_is_opened_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_log(tmp_path / "store")
+    log.put("a", [b"first"])
+    log.release()
+
+    def refuse(files: OsFiles, directory: Handle, name: str) -> bool:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(OsFiles, "await_writes", refuse)
+    with open_log(tmp_path / "store") as again:
+        assert [payload for block in again.read("a") for payload in block.payloads()] == [b"first"]

@@ -210,21 +210,3 @@ def test_the_clock_is_the_machines() -> None:
     assert clock.wall() > 1_700_000_000 * 10**9
     assert len(clock.token(16)) == 16
     assert clock.token(16) != clock.token(16)
-
-
-def test_the_lock_waits_for_the_last_segment_and_no_other_file(
-    files: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A file of somebody else whose name sorts behind all segments once hid the last one."""
-    for name in (f"{1:020}.log", f"{2:020}.log", "server.log", "x"):
-        (tmp_path / name).write_bytes(b"x")
-    waited: list[str] = []
-
-    def note(descriptor: int, *_: int) -> None:
-        waited.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
-
-    monkeypatch.setattr(os, "posix_fallocate", note)
-    directory = files.open_dir(str(tmp_path))
-    files.lock_dir(directory)
-    files.close(directory)
-    assert waited == [f"{2:020}.log"]

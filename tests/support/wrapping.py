@@ -13,7 +13,7 @@ T = TypeVar("T")
 class WrappedFiles:
     """A `Files` that sends every call through `_around`, which a subclass overrides.
 
-    `watch_fork` goes straight through: it asks nothing of the disk.
+    `watch_fork` and `await_writes` go straight through: they ask nothing of a simulated disk.
     """
 
     def __init__(self, inner: Files) -> None:
@@ -70,6 +70,9 @@ class WrappedFiles:
 
     def forget_cache(self, handle: Handle) -> None:
         return self._around("forget_cache", (handle,), lambda: self.inner.forget_cache(handle))
+
+    def await_writes(self, directory: Handle, name: str) -> bool:
+        return self.inner.await_writes(directory, name)
 
     def close(self, handle: Handle) -> None:
         return self._around("close", (handle,), lambda: self.inner.close(handle))
