@@ -71,9 +71,7 @@ def put(
     ] = None,
     ttl: Annotated[
         float | None,
-        typer.Option(
-            metavar="SECONDS", min=0, callback=seconds_above_0, help="Nobody gets it after."
-        ),
+        typer.Option(metavar="SECONDS", callback=seconds_above_0, help="Nobody gets it after."),
     ] = None,
     priority: Annotated[
         int | None,

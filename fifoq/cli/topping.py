@@ -13,6 +13,7 @@ import msgspec
 from rich.console import Console
 from rich.live import Live
 
+from fifoq.cli.access import no_queue
 from fifoq.cli.output import print_json
 from fifoq.cli.rates import History
 from fifoq.cli.top_view import frame
@@ -27,6 +28,8 @@ async def watch(
     """Show the store `count` times, or until it is interrupted."""
     history = History()
     async with Watcher(path) as watcher:
+        if queue is not None and queue not in (first := await watcher.look()).queues:
+            raise no_queue(queue, first.queues)
         if json:
             async for snapshot in _looks(watcher, interval, count, None):
                 history.add(_only(snapshot, queue))

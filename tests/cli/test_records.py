@@ -77,6 +77,10 @@ def test_nothing_but_a_put_makes_a_store(tmp_path: Path) -> None:
             ["put", "x", "text", "--ttl", "0"],
             "--ttl: 0.0 is out of range; give more than 0, at most",
         ),
+        (
+            ["put", "x", "text", "--ttl", "-1"],
+            "--ttl: -1.0 is out of range; give more than 0, at most",
+        ),
         (["put", "x", "text", "--priority", "99"], "--priority: 99 is out of range; give 0 to 9"),
         (["put", "x", "text", "--queue", "Not Allowed"], "queue name 'Not Allowed' is not allowed"),
         (["import", "x", "-", "--queue", "?"], "queue name '?' is not allowed"),

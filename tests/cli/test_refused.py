@@ -233,6 +233,27 @@ def test_what_this_user_may_not_do_is_told_without_numbers(
     assert contents(place) == before
 
 
+@pytest.mark.parametrize("line", ["put S z", "take S", "compact S", "seek S me --earliest --make"])
+def test_a_store_in_which_no_files_can_be_made_is_left_as_it_is(place: Path, line: str) -> None:
+    """The put was made, and then `What is on disk is unknown` was all that was said."""
+    before = {path.name: path.read_bytes() for path in (place / "S").iterdir()}
+    (place / "S").chmod(0o555)
+    said = bound(*line.split())
+    (place / "S").chmod(0o700)
+    told = f"fifoq: S: Permission denied. Nothing was changed. {A_STORE}\n"
+    assert (said.returncode, said.stderr.decode()) == (1, told)
+    assert {path.name: path.read_bytes() for path in (place / "S").iterdir()} == before
+
+
+def test_a_store_in_which_no_files_can_be_made_is_repaired_elsewhere(place: Path) -> None:
+    """Where a disk fails, its file system is often read only by then."""
+    (place / "S").chmod(0o555)
+    said = bound("repair", "S", "mended")
+    (place / "S").chmod(0o700)
+    assert said.returncode == 0, said.stderr
+    assert here("take", "mended", "-n", "2").lines == ["x", "y"]
+
+
 def test_doctor_says_that_it_cannot_measure_there(place: Path) -> None:
     (place / "read_only").mkdir()
     (place / "read_only").chmod(0o555)

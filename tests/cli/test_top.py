@@ -128,6 +128,9 @@ def test_in_a_pipe_there_are_frames_or_objects(live: Live) -> None:
     assert len([line for line in lines if line.startswith("main")]) == 1
     assert not [line for line in lines if line.startswith("orders")]
     here("top", live.path / "none", status=3)
+    mistyped = here("top", live.path, "-n", "1", "-q", "mian", status=3)
+    assert mistyped.err.startswith("fifoq: there is no queue 'mian'. Nothing was changed. There")
+    assert mistyped.out == b""
 
 
 def test_in_a_terminal_it_draws_until_q_and_leaves_it_as_it_was(live: Live) -> None:
