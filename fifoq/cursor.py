@@ -230,7 +230,10 @@ class Cursor(Generic[T]):
         return cast(int, await self._committer.run_call(move))
 
     async def lag(self) -> Lag:
-        """How many retained records are not done, and how long the oldest has been there."""
+        """How many retained records are not done, and how long the oldest has been there.
+
+        A put that was cancelled leaves a counter that no record has; some of those may count too.
+        """
         return Lag(*await self._reading.lag())
 
     async def delete(self) -> None:

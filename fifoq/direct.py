@@ -47,8 +47,6 @@ class DirectTail:
         OSError: it cannot be written directly, or not without waiting.
         """
         offset, frame, view, file = begun.offset, begun.frame, self._view, begun.file
-        if file is not self._file:
-            self._use(begun)
         last, self._end = self._end, -1
         start = offset & self._mask
         inside = offset - start
@@ -78,10 +76,13 @@ class DirectTail:
             view[: end - last] = view[last - start : end - start]
         self._end = end
 
-    def _use(self, begun: Begun) -> None:
-        """Write to another segment from here on."""
+    def follow(self, begun: Begun) -> None:
+        """Be at the segment where the frame belongs. OSError if the ring must not write there."""
         file, directory = begun.file, begun.log.directory
+        if file is self._file:
+            return
         self._file = None
+        # Tests put other files below a log.
         if type(file.files) is not OsFiles or not overwrites_in_place(file.handle):
             raise OSError(errno.EOPNOTSUPP, "direct writes need blocks that stay where they are")
         if file.direct is None:

@@ -17,6 +17,7 @@ import msgspec
 
 from fifoq.attributes import Attributes, attributes_in, columns_between, columns_of
 from fifoq.line import Line
+from fifoq.options import MEMORY
 from fifoq.runs import Batch, Claim, Removals, Run, coarse_times, part_of, time_runs
 from fifoq.writer import Job as Runnable
 from store import (
@@ -85,9 +86,13 @@ class Commit(msgspec.Struct, eq=False):
         return self.log.commit(self.draft, sync=self.synced, upkeep=False)
 
     def begin(self) -> Begun | None:
-        if self.draft is None or not self.synced:
+        if self.draft is None:
             return None
-        return self.log.begin(self.draft)
+        return self.log.begin(self.draft, sync=self.synced)
+
+    @property
+    def awaited(self) -> bool:
+        return bool(self.waiters) or self.level > MEMORY
 
     def settle(self, committer: Committer, outcome: object, error: BaseException | None) -> None:
         if error is None:
@@ -100,6 +105,8 @@ class Commit(msgspec.Struct, eq=False):
 
 class Read:
     """Brings records of a line's gap into memory."""
+
+    awaited = True
 
     def __init__(self, log: Log, line: Line) -> None:
         assert line.gap is not None
@@ -177,6 +184,8 @@ class Read:
 
 class Call:
     """A function that has the log for itself."""
+
+    awaited = True
 
     def __init__(
         self, function: Callable[[Log], object], future: asyncio.Future[object] | None

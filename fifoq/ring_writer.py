@@ -1,44 +1,45 @@
-"""The writer with a ring: small commits that are synced need no thread and wait for no interpreter.
+"""The writer with a ring: ordinary commits need no thread and wait for no interpreter.
 
-They are begun in the loop's own step and written by the kernel. Everything else (large frames, the
-upkeep, reading, whatever is out of the ordinary) goes to the thread, as does all of it where there
-is no ring. While a commit is young the loop looks for its end in each of its turns instead
-of going to sleep: a quick disk is done before a processor that fell asleep is awake again.
+They are begun in the loop's own step and written by the kernel: what is synced past the page cache,
+what is not into it. Everything else (large frames, the upkeep, reading, whatever is out of the
+ordinary) goes to the thread, as does all of it where there is no ring. While a commit that
+somebody waits for is young the loop looks for its end in each of its turns instead of
+going to sleep: a quick disk is done before a processor that fell asleep is awake again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import os
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 from fifoq.direct import DirectTail
+from fifoq.file_clock import FileClock
 from fifoq.uring import Ring
 from fifoq.writer import Job, Rest, Writer
 from store import Begun
 from store.directory import PASSING_ERRNOS, SPACE_ERRNOS
 from store.osfiles import OsFiles
 
-LIVELY_SECONDS: Final = 0.005
-"""A disk that did a job this long ago at most hangs hardly now; otherwise the thread asks it.
-
-Giving a request to the kernel takes no time but while the file system writes its journal, to which
-it adds the time of the write; and then as long as the disk takes.
-"""
 LOOK_SECONDS: Final = 0.0003
 """How long the loop looks for a commit's end before it sleeps; slower disks are not looked at."""
+WATCH_SECONDS: Final = 0.05
+"""How often somebody sees to commits that nobody looks for."""
 WRITER_VARIABLE: Final = "FIFOQ_WRITER"
 """The environment's word on the writer: `thread` leaves the ring alone."""
 RING: Final = "io_uring"
-_NOT_TRIED: Final = {errno.EINVAL, errno.EOPNOTSUPP, errno.EAGAIN}
-"""What says that direct writes are not to be had here."""
+_NOT_HERE: Final = {errno.EINVAL, errno.EOPNOTSUPP, errno.ECANCELED}
+"""What says that a write was not tried and that no other will be: the kernel has no thread for it,
+or the file system no such writes."""
 _NOT_NOW: Final = {errno.EAGAIN, *SPACE_ERRNOS, *PASSING_ERRNOS}
 """What says so of one write alone; the thread tries it, and tells if it cannot either."""
+_MAY_COME: Final = {errno.EAGAIN, *SPACE_ERRNOS}
+"""What a synced write may end with and be tried again: nothing of it was synced."""
 
 
 class RingWriter:
@@ -53,14 +54,18 @@ class RingWriter:
         self._loop = loop
         self._on_end = on_end
         self._begun: Begun | None = None
-        self._begun_at = self._started_at = 0.0
+        self._begun_at = 0.0
         self._length = self._taken = 0
+        self._awaited = False
         self._in_ring = self._ended = False
         self._error: BaseException | None = None
         self._quick = True
-        """The last commit was over before the loop would have stopped looking."""
+        """The last commit that was awaited was over before the loop would have stopped looking."""
         self._looking = self._stopped = False
+        self._watch_at = 0.0
+        """When somebody sees to what is under way then, if that is to come."""
         self._direct = DirectTail()
+        self._clock = FileClock()
         ring = Ring()
         self._ring: Ring | None = ring
         try:
@@ -100,10 +105,9 @@ class RingWriter:
             self._join_ring()
         # First: whatever is raised here, the end of the last job is not the end of this one.
         self._in_ring, self._ended = True, False
-        last, self._started_at = self._started_at, time.perf_counter()
         ring = self._ring
-        lively = self._started_at - last <= LIVELY_SECONDS
-        begun = _begin(job) if lively and ring is not None else None
+        self._awaited = job.awaited
+        begun = _begin(job) if ring is not None else None
         if ring is None or begun is None:
             self._in_ring = False
             self._writer.start(job)
@@ -124,14 +128,23 @@ class RingWriter:
     def _submit(self, ring: Ring, begun: Begun) -> None:
         """Have the kernel write it. OSError: it has nothing of it."""
         direct = self._direct
-        offset, self._length = direct.stage(begun)
-        looks = self._quick and threading.active_count() <= 1 + len(Writer.alive)
+        direct.follow(begun)
+        if begun.sync:
+            offset, self._length = direct.stage(begun)
+            handle, address = direct.handle, direct.address
+            at_once = self._clock.stands_still(begun.file)
+        else:
+            # The page cache may make it wait.
+            at_once = False
+            offset, self._length, handle = begun.offset, len(begun.frame), begun.file.handle
+            address = ctypes.addressof(ctypes.c_char.from_buffer(begun.frame))
+        looks = self._quick and self._awaited
         ring.use_eventfd(not looks)
         self.under_way.add(self)
         self._taken = ring.taken
         self._begun, self._begun_at = begun, time.perf_counter()
         try:
-            ring.write(direct.handle, direct.address, self._length, offset)
+            ring.write(handle, address, self._length, offset, durably=begun.sync, at_once=at_once)
         except OSError:
             # The request lies in the ring still: it must never be submitted.
             self._drop_ring()
@@ -139,6 +152,8 @@ class RingWriter:
         if looks and not self._looking:
             self._looking = True
             self._loop.call_soon(self._look_again)
+        if self._begun_at >= self._watch_at:
+            self._watch_later(self._begun_at)
 
     def stop(self) -> None:
         if self._stopped:
@@ -163,15 +178,6 @@ class RingWriter:
 
     def _look(self) -> None:
         """End the commit that is under way if the kernel has ended it."""
-        try:
-            self._look_once()
-        except BaseException:
-            if self._begun is not None and not self._loop.is_closed():
-                # Whoever was interrupted here looks again.
-                self._loop.call_later(LOOK_SECONDS, self._look_and_report)
-            raise
-
-    def _look_once(self) -> None:
         ring, begun = self._ring, self._begun
         assert ring is not None
         assert begun is not None
@@ -179,16 +185,19 @@ class RingWriter:
         if result is None:
             return
         seconds = time.perf_counter() - self._begun_at
-        self._quick = seconds < LOOK_SECONDS
+        if self._awaited:
+            self._quick = seconds < LOOK_SECONDS
         if result == self._length:
             try:
                 self._note_written(begun, seconds)
             finally:
                 ring.next()
-        elif self._may_be_tried_again(result):
+        elif self._may_be_tried_again(begun, result):
             self._begun = None
             ring.next()
-            self._leave(begun, for_good=-result not in _NOT_NOW)
+            # A direct write that is short is none; any other may find a full disk half way.
+            never = -result in _NOT_HERE or (begun.sync and result >= 0)
+            self._leave(begun, for_good=never)
         else:
             number = -result if result < 0 else errno.EIO
             self._end(begun.fail(OSError(number, os.strerror(number))))
@@ -210,15 +219,18 @@ class RingWriter:
                 failure = begun.fail(OSError(errno.EINTR, os.strerror(errno.EINTR)))
                 error = error or failure
             self._end(error)
-        if noted:
+        if noted and begun.sync:
             # What fails there is only read again.
             with suppress(Exception):
                 self._direct.written(begun)
 
-    def _may_be_tried_again(self, result: int) -> bool:
-        """Whether that result says that nothing failed but the attempt."""
+    def _may_be_tried_again(self, begun: Begun, result: int) -> bool:
+        """Whether that result says that nothing failed but the attempt.
+
+        So it is of all that was not to be synced: writing its bytes again is no second sync.
+        """
         return not self._stopped and (
-            result >= 0 or -result in _NOT_TRIED or -result in SPACE_ERRNOS
+            not begun.sync or result >= 0 or -result in _NOT_HERE or -result in _MAY_COME
         )
 
     def _end(self, error: BaseException | None) -> None:
@@ -233,6 +245,8 @@ class RingWriter:
         if self._begun is None or ring is None:
             self._looking = False
         elif time.perf_counter() - self._begun_at < LOOK_SECONDS:
+            # The kernel's own thread that ends the write may be kept from this very processor.
+            os.sched_yield()
             self._look_and_report()
             if self._begun is None:
                 self._looking = False
@@ -244,6 +258,24 @@ class RingWriter:
             self._look_and_report()
             if self._begun is not None:
                 self._loop.call_later(LOOK_SECONDS, self._look_and_report)
+
+    def _watch_later(self, now: float) -> None:
+        self._watch_at = now + WATCH_SECONDS
+        self._loop.call_later(WATCH_SECONDS, self._watch)
+
+    def _watch(self) -> None:
+        """See to a commit that nobody looks for: whoever did may have been interrupted anywhere."""
+        ring, now = self._ring, time.perf_counter()
+        if ring is None:
+            return
+        if self._begun is not None:
+            self._watch_later(now)
+            if now - self._begun_at > 2 * LOOK_SECONDS:
+                self._looking = False
+                ring.use_eventfd(True)
+            self._look_and_report()
+        elif self._in_ring and self._ended:
+            self._on_end()
 
     def _woken(self) -> None:
         if self._ring is None:
@@ -266,7 +298,7 @@ class RingWriter:
         self.under_way.discard(self)
         if for_good:
             self._drop_ring()
-        self._writer.start(Rest(begun))
+        self._writer.start(Rest(begun, awaited=self._awaited))
 
     def _drop_ring(self) -> None:
         ring, self._ring = self._ring, None

@@ -1,8 +1,8 @@
-"""A ring of Linux' io_uring with one request at a time: durable writes that nobody waits for.
+"""A ring of Linux' io_uring with one request at a time: writes that no thread of ours waits for.
 
-The kernel starts such a write in the caller's own call and goes on by itself; nothing of it needs a
-thread of ours, and so nothing of it waits for the interpreter. Its end is seen by a look
-at memory that is shared with the kernel, or by an eventfd.
+The kernel starts such a write in the caller's own call and goes on by itself, or has a thread of
+its own do that; nothing of it needs one of ours, and so nothing of it waits for the interpreter.
+Its end is seen by a look at memory that is shared with the kernel, or by an eventfd.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _OPERATION_WRITE: Final = 23
 _REQUEST: Final = struct.Struct("=BBHiQQIIQQQQ")
 _RESULT: Final = struct.Struct("=QiI")
 _RWF_DSYNC: Final = 2
+_NOT_BY_THE_CALLER: Final = 16
 _EVENTFD_DISABLED: Final = 1
 _WRAP: Final = 0xFFFFFFFF
 _IN_PLACE: Final = (0xEF53, 0x58465342)
@@ -78,18 +79,29 @@ class Ring:
         self._submitted = self._words[sq_head // 4]
         self._head = self._words[self._head_at]
 
-    def write(self, descriptor: int, address: int, count: int, offset: int) -> None:
-        """Begin to write `count` bytes of memory, durably; none may be under way.
+    def write(
+        self,
+        descriptor: int,
+        address: int,
+        count: int,
+        offset: int,
+        *,
+        durably: bool,
+        at_once: bool,
+    ) -> None:
+        """Begin to write `count` bytes of memory; no write may be under way.
 
-        The memory must stay as it is until there is a result.
+        With `at_once` this very call starts it, which costs less and must be known not to wait. The
+        memory must stay as it is until there is a result.
         """
+        flags, how = 0 if at_once else _NOT_BY_THE_CALLER, _RWF_DSYNC if durably else 0
+        self._submitted = (self._submitted + 1) & _WRAP
         _REQUEST.pack_into(
             self._requests,
             0,
-            *(_OPERATION_WRITE, 0, 0, descriptor, offset, address, count, _RWF_DSYNC),
-            *(0, 0, 0, 0),
+            *(_OPERATION_WRITE, flags, 0, descriptor, offset, address, count, how),
+            *(self._submitted, 0, 0, 0),
         )
-        self._submitted = (self._submitted + 1) & _WRAP
         self._words[self._submit_at] = self._submitted
         if _call(_ENTER, self._descriptor, 1, 0, 0, None, 0) != 1:
             raise BlockingIOError(errno.EBUSY, "the kernel did not take the request")
@@ -101,12 +113,14 @@ class Ring:
 
     def result(self) -> int | None:
         """Bytes written, or an error's number as a negative one; None while it is under way."""
-        head = self._head
-        if self._words[self._tail_at] == head:
-            return None
-        at = self._results_at + (head & self._mask) * _RESULT.size
-        result: int = _RESULT.unpack_from(self._memory, at)[1]
-        return result
+        while self._words[self._tail_at] != self._head:
+            at = self._results_at + (self._head & self._mask) * _RESULT.size
+            request, result, _ = _RESULT.unpack_from(self._memory, at)
+            if request == self._submitted:
+                return int(result)
+            # Of an earlier one: who had seen it was interrupted.
+            self.next()
+        return None
 
     def next(self) -> None:
         """The result was seen: another request may be made."""
@@ -122,7 +136,7 @@ class Ring:
 
     def wait(self) -> None:
         """Wait until there is a result."""
-        while self._words[self._tail_at] == self._head:
+        while self.result() is None:
             try:
                 _call(_ENTER, self._descriptor, 0, 1, _ENTER_GETEVENTS, None, 0)
             except InterruptedError:

@@ -28,18 +28,25 @@ class Job(Protocol):
     def begin(self) -> Begun | None:
         """Begin it without waiting, if it is a commit that can be; else None, and nothing is."""
 
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for its end."""
+
 
 ASIDE_AFTER_SECONDS: Final = 0.001
 """How long a job may be under way before the loop's thread stands aside, and how often."""
 ASIDE_SECONDS: Final = 0.0001
 """For how long: enough for a thread that waits for the interpreter lock to wake up and take it."""
+PATIENCE: Final = 10
+"""So many times later for a job that nobody waits for: who stands aside loses a tenth and more."""
 
 
 class Rest:
     """The rest of a commit that was begun: writing it and waiting for the disk."""
 
-    def __init__(self, begun: Begun) -> None:
+    def __init__(self, begun: Begun, *, awaited: bool) -> None:
         self.run = begun.write
+        self.awaited = awaited
 
     def begin(self) -> None:
         return None
@@ -87,6 +94,7 @@ class Writer:
         self._job: Job | None = None
         self._jobs_started = 0
         self._aside: asyncio.TimerHandle | None = None
+        self._patience = 0
         self._stopped = False
         self.finished = False
         self.outcome: object = None
@@ -109,6 +117,7 @@ class Writer:
         self._job = job
         self.finished = False
         self._jobs_started += 1
+        self._patience = 0 if job.awaited else PATIENCE
         if self._aside is None:
             self._stand_aside_later()
         # The last thing: as long as this thread goes on, the other one waits for the interpreter.
@@ -166,8 +175,9 @@ class Writer:
         if self.finished:
             self._aside = None
             return
-        if seen == self._jobs_started:
+        if seen == self._jobs_started and not self._patience:
             time.sleep(ASIDE_SECONDS)
+        self._patience = max(0, self._patience - 1)
         self._stand_aside_later()
 
 

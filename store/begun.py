@@ -1,10 +1,10 @@
-"""Commits in two steps, for a caller that writes and syncs a frame without waiting for it.
+"""Commits in two steps, for a caller that writes a frame without waiting for it.
 
-`begin` makes the frame and keeps the log for it. Then the caller has it written and synced at its
-place in the segment, by whatever means, and says so with `end`; or `fail`; or `write`, which
-does it the usual way. Only what is ordinary is begun: a small frame that follows durable ones and
-for which there are zeros ahead. What is written and what the state becomes is the same as in one
-step.
+`begin` makes the frame and keeps the log for it. Then the caller has it written, and synced if it
+is to be, at its place in the segment, by whatever means, and says so with `end`; or `fail`; or
+`write`, which does it the usual way. Only what is ordinary is begun: a frame of no great size
+for which there are zeros ahead and, if it is to be synced, that follows durable ones. What is
+written and what the state becomes is the same as in one step.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from store.log import Log
 
 BEGUN_BYTES_MAX: Final = 256 << 10
-"""Larger frames are committed in one step: copying them would hold up whoever begins them."""
+"""Larger frames that are synced go in one step: copying them would hold up whoever begins them."""
+UNSYNCED_BYTES_MAX: Final = 1 << 20
+"""The same for those that are not, which are not copied but for being made."""
 
 
 class Begun(msgspec.Struct, eq=False):
@@ -39,6 +41,8 @@ class Begun(msgspec.Struct, eq=False):
     frame: bytearray
     checksum: int
     offset: int
+    sync: bool
+    """Whether it is to be durable at its end, or only handed to the kernel."""
 
     @property
     def file(self) -> SegmentFile:
@@ -47,16 +51,19 @@ class Begun(msgspec.Struct, eq=False):
 
     @property
     def filled(self) -> int:
-        """Up to where the segment holds frames and zeros, all of them durable."""
+        """Up to where the segment holds frames and zeros, durable if the frame is to be synced."""
         return self.log.tail.filled
 
     def end(self, seconds: float) -> None:
-        """The frame is durable at its place; that took so long."""
+        """The frame lies at its place, durable if it was to be; that took so long."""
         log = self.log
         try:
+            if not self.sync:
+                log.tail.dirty = True
             log.tail.advance(len(self.frame))
             self._note()
-            log.note_sync(seconds)
+            if self.sync:
+                log.note_sync(seconds)
             if log.status is FAILED:
                 log.status = OPEN
         finally:
@@ -72,7 +79,7 @@ class Begun(msgspec.Struct, eq=False):
         return failure
 
     def write(self) -> None:
-        """Write and sync the frame here and now. Errors are those of `Log.commit`."""
+        """Write the frame here and now, and sync it if it is to be. Errors: as `Log.commit`."""
         log, draft = self.log, self.draft
         try:
             log.status = OPEN
@@ -81,7 +88,8 @@ class Begun(msgspec.Struct, eq=False):
             else:
                 drafted.append(log, draft, self.frame, self.checksum)
                 draft.committed = True
-            log.sync_tail()
+            if self.sync:
+                log.sync_tail()
         finally:
             self._give_turn_back()
 
@@ -98,12 +106,14 @@ class Begun(msgspec.Struct, eq=False):
             draft.committed = True
 
 
-def begin(log: Log, draft: Draft | PlainPut) -> Begun | None:
+def begin(log: Log, draft: Draft | PlainPut, *, sync: bool) -> Begun | None:
     """Make the draft's frame; from here on the log counts as failed, until it is said otherwise.
 
     None if it must be committed in one step. Touches no file.
     """
-    if log.status is not OPEN or log.tail.dirty:
+    if log.status is not OPEN:
+        return None
+    if sync and log.tail.dirty:
         # The caller's sync covers its frame alone, and none of the frames and zeros before it.
         return None
     try:
@@ -113,9 +123,9 @@ def begin(log: Log, draft: Draft | PlainPut) -> Begun | None:
     begun = None
     try:
         if isinstance(draft, PlainPut):
-            begun = _begin_put(log, draft)
+            begun = _begin_put(log, draft, sync)
         else:
-            begun = _begin_draft(log, draft)
+            begun = _begin_draft(log, draft, sync)
         return begun
     finally:
         if begun is None:
@@ -124,19 +134,20 @@ def begin(log: Log, draft: Draft | PlainPut) -> Begun | None:
             log.status = FAILED
 
 
-def _begin_put(log: Log, put: PlainPut) -> Begun | None:
+def _begin_put(log: Log, put: PlainPut, sync: bool) -> Begun | None:
     if (
-        len(put.frame) > BEGUN_BYTES_MAX
+        len(put.frame) > _most(sync)
         or not plain.is_current(log, put)
         or not log.tail.has_room(plain.room_for(log, put))
     ):
         return None
-    return Begun(log, put, put.frame, put.checksum, put.offset)
+    return Begun(log, put, put.frame, put.checksum, put.offset, sync)
 
 
-def _begin_draft(log: Log, draft: Draft) -> Begun | None:
+def _begin_draft(log: Log, draft: Draft, sync: bool) -> Begun | None:
     if (
-        draft.body_bytes > BEGUN_BYTES_MAX // 2
+        draft.body_bytes > _most(sync) // 2
+        or not (sync or drafted.counters_are_covered(draft))
         or draft.compresses
         or log.state.unlogged
         or (draft.growth and log.needed + draft.growth > log.held)
@@ -152,9 +163,14 @@ def _begin_draft(log: Log, draft: Draft) -> Begun | None:
         plan.finish()
     genesis = encode_genesis([plan.genesis for plan in draft.plans.values()])
     size = frame_bytes(draft.body_bytes + len(genesis))
-    if size > BEGUN_BYTES_MAX or rotation_due(log, size, draft.now) or not log.tail.has_room(size):
+    if size > _most(sync) or rotation_due(log, size, draft.now) or not log.tail.has_room(size):
         return None
     frame, checksum = drafted.encode(log, draft, genesis)
-    begun = Begun(log, draft, frame, checksum, log.tail.length)
+    begun = Begun(log, draft, frame, checksum, log.tail.length, sync)
     log.needed += draft.growth
     return begun
+
+
+def _most(sync: bool) -> int:
+    """How many bytes a frame may have that is begun."""
+    return BEGUN_BYTES_MAX if sync else UNSYNCED_BYTES_MAX

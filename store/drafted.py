@@ -15,6 +15,7 @@ from store.frames import frame_bytes
 from store.genesis import encode_genesis
 from store.keys import COUNTER_MAX, RESERVED_COUNTERS
 from store.life import FAILED
+from store.plan import Plan
 from store.repeats import joined
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def commit(log: Log, draft: Draft, *, sync: bool) -> None:
     draft.check_current(log.state)
     draft.compress()
     if not sync:
-        sync = _cover_counters(log, draft)
+        sync = _cover_counters(draft)
     if log.state.unlogged:
         _repeat_removals(log, draft)
     for plan in draft.plans.values():
@@ -95,15 +96,22 @@ def _hold_for(log: Log, growth: int) -> None:
         )
 
 
-def _cover_counters(log: Log, draft: Draft) -> bool:
+def _cover_counters(draft: Draft) -> bool:
     """Reserve counters ahead where a commit without a sync would show uncovered ones."""
-    uncovered = False
-    for plan in draft.plans.values():
+    uncovered = [plan for plan in draft.plans.values() if not _is_covered(plan)]
+    for plan in uncovered:
         shown = plan.genesis.next_counter
-        if plan.puts and shown - 1 > plan.queue.reserved_durable:
-            plan.genesis.reserved_upto = min(shown + RESERVED_COUNTERS, COUNTER_MAX)
-            uncovered = True
-    return uncovered
+        plan.genesis.reserved_upto = min(shown + RESERVED_COUNTERS, COUNTER_MAX)
+    return bool(uncovered)
+
+
+def counters_are_covered(draft: Draft) -> bool:
+    """Whether the commit may go without a sync: it shows no counter that could be given again."""
+    return all(map(_is_covered, draft.plans.values()))
+
+
+def _is_covered(plan: Plan) -> bool:
+    return not plan.puts or plan.genesis.next_counter - 1 <= plan.queue.reserved_durable
 
 
 def append(log: Log, draft: Draft, frame: bytearray, checksum: int) -> None:

@@ -34,6 +34,9 @@ class Files(Protocol):
         It is held until the handle is closed or the process dies; there is no unlock.
         """
 
+    def require_writable(self, directory: Handle) -> None:
+        """OSError if this user may make no files in the directory."""
+
     def list_dir(self, directory: Handle) -> list[str]:
         """Names in the directory, in no order."""
 

@@ -179,12 +179,12 @@ class Log(Appending):
             drafted.commit(self, draft, sync=sync)
         return self.sequence
 
-    def begin(self, draft: Draft | PlainPut) -> Begun | None:
-        """Begin a commit whose frame the caller writes and syncs itself, and then ends.
+    def begin(self, draft: Draft | PlainPut, *, sync: bool) -> Begun | None:
+        """Begin a commit whose frame the caller writes, and syncs if asked to, and then ends.
 
         None: nothing was begun; `commit` does it, or says why not.
         """
-        return begun.begin(self, draft)
+        return begun.begin(self, draft, sync=sync)
 
     def recount_room(self) -> None:
         """Let the next commit that adds something count anew what checkpoints need and hold."""

@@ -68,6 +68,8 @@ def open_log(
 
 def _open(directory: Directory, clock: Clock, options: LogOptions, recover: Recover) -> Log:
     directory.lock()
+    # Now: an owner makes files, and would learn in the middle of a commit that it may not.
+    directory.files.require_writable(directory.handle)
     quarantine = None
     try:
         recovered = read_store(directory, directory.names())

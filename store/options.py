@@ -8,6 +8,8 @@ import msgspec
 
 SEGMENT_BYTES_MIN: Final = 64 << 10
 HELD_BYTES_MAX: Final = 2 << 20
+FILL_SHARE: Final = 4
+"""No more than one part in so many of a segment is filled ahead at once."""
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,15 +36,15 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
 class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Rotation, checkpoints and the space held ahead. ValueError names every wrong setting.
 
-    `fill_bytes` is how far zeros are written ahead of the tail, which makes a sync cheap;
-    `reserve_bytes` of them are kept back for removals on a full disk.
+    `fill_bytes` is how far zeros are written ahead of the tail, which makes a sync cheap, in small
+    segments less; `reserve_bytes` of them are kept back for removals on a full disk.
     """
 
     segment_bytes: int = 64 << 20
     segment_records: int = 1_000_000
     segment_seconds: float = 24 * 3600
     checkpoint_bytes: int = 2 << 20
-    fill_bytes: int = 256 << 10
+    fill_bytes: int = 1 << 20
     reserve_bytes: int = 512 << 10
     retention: Retention = msgspec.field(default_factory=Retention)
 
@@ -66,6 +68,11 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
             if isinstance(self.retention, Retention)
             else f"retention={self.retention!r} is not a Retention",
         )
+
+    @property
+    def ahead_bytes(self) -> int:
+        """How far zeros are written ahead: not past the end of a small segment."""
+        return min(self.fill_bytes, self.segment_bytes // FILL_SHARE)
 
 
 def wrong_number(

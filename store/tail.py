@@ -35,7 +35,7 @@ class Tail:
         self.dirty = False
         self.closed = False
         """The segment takes no more frames, and there is no space for another one."""
-        self._fill = options.fill_bytes
+        self._fill = options.ahead_bytes
         self._reserve = options.reserve_bytes
 
     @property

@@ -37,6 +37,9 @@ class MemoryFiles:
     def lock_dir(self, directory: Handle) -> None:
         """Nobody else can reach it."""
 
+    def require_writable(self, directory: Handle) -> None:
+        """Whoever has it may."""
+
     def list_dir(self, directory: Handle) -> list[str]:
         return list(self._names(directory))
 

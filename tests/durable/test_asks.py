@@ -297,7 +297,7 @@ async def test_askers_of_steps_that_a_full_disk_refuses_hear_of_the_stop() -> No
     system = await town.system().start()
     ref = await system.spawn(Hoarder, name="hoarder", durable=True)
     town.runner.hold()
-    asking = await started(ref.ask(b"x" * 1_000_000, timeout=None))
+    asking = await started(ref.ask(b"x" * 4_000_000, timeout=None))
     await town.step()
     town.fill()
     town.runner.let_go()

@@ -171,7 +171,7 @@ async def test_steps_wait_for_a_disk_that_is_full() -> None:
     async with town.system() as system:
         ref = await system.spawn(Hoarder, name="hoarder", durable=True)
         town.runner.hold()
-        asking = await started(ref.ask(b"x" * 1_000_000, timeout=None))
+        asking = await started(ref.ask(b"x" * 4_000_000, timeout=None))
         await town.step()
         town.fill()
         town.runner.let_go()
@@ -179,11 +179,11 @@ async def test_steps_wait_for_a_disk_that_is_full() -> None:
         assert ref.stats().handled == 1
         assert not asking.done()
         town.empty()
-        assert await asking == 1_000_000
+        assert await asking == 4_000_000
     async with town.system() as system:
         ref = await system.spawn(Hoarder, name="hoarder", durable=True)
         actor: Any = system._tree.cells["hoarder"]._actor
-        assert len(actor.state.seen) == 1_000_000
+        assert len(actor.state.seen) == 4_000_000
         assert ref.stats().depth == 0
 
 
@@ -203,7 +203,7 @@ async def test_a_stop_does_not_wait_for_ever_for_a_disk_that_is_full() -> None:
     system = await town.system().start()
     ref = await system.spawn(Hoarder, name="hoarder", durable=True)
     town.runner.hold()
-    await started(ref.tell(b"x" * 1_000_000))
+    await started(ref.tell(b"x" * 4_000_000))
     await town.step()
     town.fill()
     town.runner.let_go()
@@ -215,9 +215,9 @@ async def test_a_stop_does_not_wait_for_ever_for_a_disk_that_is_full() -> None:
         await system.spawn(Hoarder, name="hoarder", durable=True)
         await settle()
         # What was not committed never happened: it is handled again.
-        assert handled == [1_000_000] * 2
+        assert handled == [4_000_000] * 2
         actor: Any = system._tree.cells["hoarder"]._actor
-        assert len(actor.state.seen) == 1_000_000
+        assert len(actor.state.seen) == 4_000_000
 
 
 class Hoard(Struct):

@@ -73,7 +73,7 @@ class SmallDisk(Bench):
     """A disk that somebody else can fill up and empty again."""
 
     def __init__(self) -> None:
-        super().__init__(SimFiles(capacity=4 << 20))
+        super().__init__(SimFiles(capacity=16 << 20))
 
     def fill(self) -> None:
         directory = self.files.open_dir("/")

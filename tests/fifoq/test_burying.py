@@ -274,7 +274,7 @@ async def test_what_a_cursor_leased_is_not_its_to_move(bench: Bench) -> None:
 async def test_a_full_disk_leaves_a_rejected_record_leased(disk: SmallDisk) -> None:
     async with disk.open_store() as store:
         orders = await store.queue("orders")
-        await orders.put(b"x" * 400_000)
+        await orders.put(b"x" * 1_600_000)
         delivery = await orders.lease()
         disk.fill()
         with pytest.raises(DiskFull):
@@ -288,7 +288,7 @@ async def test_a_full_disk_leaves_a_rejected_record_leased(disk: SmallDisk) -> N
 async def test_a_full_disk_puts_off_a_move_that_nobody_waits_for(disk: SmallDisk) -> None:
     async with disk.open_store() as store:
         orders = await store.queue("orders", max_retries=0)
-        await orders.put_many([b"x" * 400_000, b"b"])
+        await orders.put_many([b"x" * 1_600_000, b"b"])
         delivery = await orders.lease()
         disk.fill()
         delivery.nack(delay=0)
@@ -300,7 +300,7 @@ async def test_a_full_disk_puts_off_a_move_that_nobody_waits_for(disk: SmallDisk
         disk.empty()
         await asyncio.sleep(1)
         assert (len(orders), orders.stats().dead_lettered) == (0, 1)
-        assert [payload for payload, _ in await letters_of(store)] == [b"x" * 400_000]
+        assert [payload for payload, _ in await letters_of(store)] == [b"x" * 1_600_000]
     twin.process_crash()
     again = SmallDisk()
     again.files = twin
@@ -312,7 +312,7 @@ async def test_a_full_disk_puts_off_a_move_that_nobody_waits_for(disk: SmallDisk
         waiting = await started(orders.lease())
         await asyncio.sleep(1)
         await cancelled(waiting)
-        assert [payload for payload, _ in await letters_of(store)] == [b"x" * 400_000]
+        assert [payload for payload, _ in await letters_of(store)] == [b"x" * 1_600_000]
 
 
 async def buried_on_a_full_disk(

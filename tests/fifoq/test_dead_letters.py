@@ -279,7 +279,7 @@ async def test_any_mix_of_picking_and_taking_keeps_the_order(seed: int) -> None:
 
 async def test_a_full_disk_leaves_them_where_they_are(disk: SmallDisk) -> None:
     async with disk.open_store() as store:
-        big = b"x" * 300_000
+        big = b"x" * 1_200_000
         orders = await store.queue("orders")
         for item in (b"a", big, b"c"):
             await orders.put(item)

@@ -27,7 +27,7 @@ async def test_sync_puts_on_a_full_disk_are_certainly_not_there(disk: SmallDisk)
     async with disk.open() as q:
         await q.put_many([b"a", b"b", b"c"])
         disk.fill()
-        big = b"x" * 400_000
+        big = b"x" * 1_600_000
         for _ in range(2):
             with pytest.raises(DiskFull):
                 await q.put(big)
@@ -45,7 +45,7 @@ async def test_takes_in_the_refused_frame_go_on(disk: SmallDisk) -> None:
     async with disk.open() as q:
         await q.put_many([b"a", b"b"])
         disk.fill()
-        put = asyncio.ensure_future(q.put(b"x" * 400_000))
+        put = asyncio.ensure_future(q.put(b"x" * 1_600_000))
         take = asyncio.ensure_future(q.take())
         assert await take == b"a"
         with pytest.raises(DiskFull):
@@ -61,7 +61,7 @@ async def test_memory_records_stay_and_are_written_when_there_is_space(disk: Sma
         await q.put_many([b"a", b"b"])
         await q.flush()
         disk.fill()
-        await q.put(b"x" * 400_000)
+        await q.put(b"x" * 1_600_000)
         assert await q.take() == b"a"
         await asyncio.sleep(1)
         with pytest.raises(DiskFull):
@@ -78,7 +78,7 @@ async def test_memory_records_stay_and_are_written_when_there_is_space(disk: Sma
         twin = disk.files.copy()
         twin.process_crash()
         async with Bench(twin).open() as again:
-            assert await drained(again) == [b"x" * 400_000, b"c"]
+            assert await drained(again) == [b"x" * 1_600_000, b"c"]
 
 
 async def test_flush_does_not_lie_on_a_full_disk(disk: SmallDisk) -> None:
@@ -87,11 +87,11 @@ async def test_flush_does_not_lie_on_a_full_disk(disk: SmallDisk) -> None:
         await q.put(b"a")
         await q.flush()
         disk.fill()
-        await q.put(b"x" * 400_000)
+        await q.put(b"x" * 1_600_000)
         assert await q.take() == b"a"
         with pytest.raises(DiskFull):
             await q.flush()
-        assert await q.take() == b"x" * 400_000
+        assert await q.take() == b"x" * 1_600_000
         disk.empty()
         await q.flush()
 
@@ -104,8 +104,8 @@ async def test_what_was_put_and_taken_in_memory_is_no_trouble_on_a_full_disk(
         await q.put_many([b"a", b"b"])
         await q.flush()
         disk.fill()
-        await q.put_many([b"x" * 400_000, b"y"])
-        assert await drained(q) == [b"a", b"b", b"x" * 400_000, b"y"]
+        await q.put_many([b"x" * 1_600_000, b"y"])
+        assert await drained(q) == [b"a", b"b", b"x" * 1_600_000, b"y"]
         await asyncio.sleep(1)
         disk.empty()
         await asyncio.sleep(1)
@@ -118,7 +118,7 @@ async def test_a_sync_take_of_an_unwritten_record_is_refused(disk: SmallDisk) ->
     async with disk.open() as q:
         await q.put(b"a")
         disk.fill()
-        q.put_nowait(b"x" * 400_000)
+        q.put_nowait(b"x" * 1_600_000)
         assert await q.take() == b"a"
         with pytest.raises(DiskFull):
             await q.take()
@@ -126,7 +126,7 @@ async def test_a_sync_take_of_an_unwritten_record_is_refused(disk: SmallDisk) ->
             await q.lease()
         assert len(q) == 1
         disk.empty()
-        assert await q.take() == b"x" * 400_000
+        assert await q.take() == b"x" * 1_600_000
 
 
 async def test_a_memory_queue_is_free_again_after_anothers_refusal(disk: SmallDisk) -> None:
@@ -137,7 +137,7 @@ async def test_a_memory_queue_is_free_again_after_anothers_refusal(disk: SmallDi
         await weak.flush()
         disk.fill()
         with pytest.raises(DiskFull):
-            await strong.put(b"x" * 400_000)
+            await strong.put(b"x" * 1_600_000)
         await weak.put(b"fits")
         disk.empty()
         await store.flush()
@@ -147,7 +147,7 @@ async def test_a_memory_queue_is_free_again_after_anothers_refusal(disk: SmallDi
 async def test_the_level_of_the_call_says_whether_a_full_disk_refuses_it(disk: SmallDisk) -> None:
     """It was the level of the queue: a sync queue took memory puts without end, and a sync put on
     a memory queue was refused when there was space again."""
-    big = b"x" * 400_000
+    big = b"x" * 1_600_000
     async with disk.open() as q:
         disk.fill()
         q.put_nowait(big)
@@ -165,7 +165,7 @@ async def test_the_level_of_the_call_says_whether_a_full_disk_refuses_it(disk: S
 async def test_records_behind_a_refused_put_can_be_taken(disk: SmallDisk) -> None:
     async with disk.open(durability="memory") as q:
         disk.fill()
-        put = await started(q.put(b"x" * 400_000, durability="sync"))
+        put = await started(q.put(b"x" * 1_600_000, durability="sync"))
         with pytest.raises(DiskFull):
             await put
         await q.put(b"weak")
@@ -179,7 +179,7 @@ async def test_a_refused_configuration_is_written_later(disk: SmallDisk) -> None
         disk.fill()
         q.configure(maxsize=77)
         with pytest.raises(DiskFull):
-            await q.put(b"x" * 400_000)
+            await q.put(b"x" * 1_600_000)
         assert await q.take() == b"a"
         disk.empty()
         await asyncio.sleep(1)
@@ -192,7 +192,7 @@ async def test_closing_on_a_full_disk_tells_what_is_lost(disk: SmallDisk) -> Non
     await q.put(b"a")
     await q.flush()
     disk.fill()
-    await q.put(b"x" * 400_000)
+    await q.put(b"x" * 1_600_000)
     with pytest.raises(DiskFull):
         await q.close()
     assert q.closed

@@ -14,7 +14,7 @@ from tests.fifoq.support import Bench, SmallDisk, cancelled, drained, started
 
 pytestmark = pytest.mark.anyio
 
-BIG = b"x" * 400_000
+BIG = b"x" * 1_600_000
 """More than a full disk has left for removals."""
 
 
@@ -148,7 +148,7 @@ async def test_an_unwritten_record_that_is_given_back_needs_no_disk() -> None:
     """It was restored beside its own put, which no frame can hold: the store failed."""
     disk = SmallDisk()
     async with disk.open(durability="memory") as q:
-        big = b"x" * 400_000
+        big = b"x" * 1_600_000
         disk.fill()
         await q.put(big)
         taken = q.take_record_nowait()

@@ -185,7 +185,7 @@ async def test_a_full_disk_undoes_it_whole(disk: SmallDisk) -> None:
     """Its removals were written alone, as those of takes are, and its records were gone."""
     async with disk.open_store() as store:
         one, two = await store.queue("one"), await store.queue("two")
-        await one.put_many([b"x" * 400_000, b"b"])
+        await one.put_many([b"x" * 1_600_000, b"b"])
         disk.fill()
         joint = move(one, "two", "three")
         ends = Ends(joint)
@@ -198,7 +198,7 @@ async def test_a_full_disk_undoes_it_whole(disk: SmallDisk) -> None:
         assert (len(one), len(two)) == (2, 0)
         disk.empty()
         await store._committer.joints.commit(move(one, "two"))
-        assert await drained(two) == [b"x" * 400_000]
+        assert await drained(two) == [b"x" * 1_600_000]
         assert store._committer.waiting_bytes == 0
     async with disk.open_store() as store:
         assert await drained(await store.queue("one")) == [b"b"]
@@ -214,7 +214,7 @@ async def test_removals_alone_go_on_when_the_disk_is_full(disk: SmallDisk) -> No
         joint = Joint(level=SYNC)
         for queue in (one, two):
             joint.remove(queue, claim(queue), ACKED)
-        putting = asyncio.ensure_future(one.put(b"x" * 400_000))
+        putting = asyncio.ensure_future(one.put(b"x" * 1_600_000))
         ends = Ends(joint)
         await store._committer.joints.commit(joint)
         assert ends.told == ["done"]
@@ -231,7 +231,7 @@ async def test_removals_of_what_no_frame_holds_yet_wait_for_space(disk: SmallDis
     async with disk.open_store() as store:
         one = await store.queue("one", durability="memory")
         two = await store.queue("two", durability="memory")
-        await one.put(b"x" * 400_000)
+        await one.put(b"x" * 1_600_000)
         await two.put(b"b")
         joint = Joint(level=SYNC)
         joint.remove(one, claim(one), ACKED)
@@ -248,10 +248,10 @@ async def test_removals_of_what_no_frame_holds_yet_wait_for_space(disk: SmallDis
 async def test_one_that_came_while_a_frame_was_refused_is_tried(disk: SmallDisk) -> None:
     async with disk.open_store() as store:
         one = await store.queue("one")
-        await one.put_many([b"x" * 300_000, b"small"])
+        await one.put_many([b"x" * 1_200_000, b"small"])
         disk.fill()
         disk.runner.hold()
-        putting = await started(one.put(b"x" * 400_000))
+        putting = await started(one.put(b"x" * 1_600_000))
         large = await started(store._committer.joints.commit(move(one, "two")))
         small = await started(store._committer.joints.commit(move(one, "two")))
         disk.runner.let_go()
@@ -303,8 +303,8 @@ async def test_no_frame_holds_a_part_of_it(
         note(draft)
         return commit(log, draft, **options)
 
-    def noting_begun(log: Log, draft: Any) -> Any:
-        begun = begin(log, draft)
+    def noting_begun(log: Log, draft: Any, *, sync: bool) -> Any:
+        begun = begin(log, draft, sync=sync)
         if begun is not None:
             note(draft)
         return begun

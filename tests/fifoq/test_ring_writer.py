@@ -7,22 +7,23 @@ writes, its tests are counted as not run.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
 import gc
-import math
 import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import fifoq
 from fifoq import Queue, ring_writer, uring
 from fifoq.direct import BLOCK_BYTES_MAX, DirectTail
+from fifoq.file_clock import FileClock
 from fifoq.jobs import Commit
 from fifoq.ring_writer import RingWriter, live_writer
 from fifoq.uring import Ring, overwrites_in_place
@@ -47,10 +48,9 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def place(tmp_path: Path, not_run: NotRun, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a store is written by a ring, however slow the machine is."""
+def place(tmp_path: Path, not_run: NotRun) -> Path:
+    """Where a store is written by a ring."""
     not_run.unless_rings_work()
-    monkeypatch.setattr(ring_writer, "LIVELY_SECONDS", math.inf)
     with (tmp_path / "probe").open("wb") as file:
         if not overwrites_in_place(file.fileno()):
             not_run.skip("the scratch directory is on neither ext4 nor XFS")
@@ -72,15 +72,18 @@ def runner_of(queue: Queue[bytes]) -> RingWriter:
     return runner
 
 
-def count_writes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The lengths of what rings are asked to write from here on."""
+def count_writes(monkeypatch: pytest.MonkeyPatch, *, durably: bool = True) -> list[int]:
+    """The lengths of what rings are asked to write from here on, durably or not."""
     lengths: list[int] = []
     write = Ring.write
 
-    def counting(ring: Ring, descriptor: int, address: int, count: int, offset: int) -> None:
-        lengths.append(count)
-        write(ring, descriptor, address, count, offset)
+    def counting(ring: Ring, *where: int, durably: bool, at_once: bool) -> None:
+        assert durably or not at_once, "the page cache may make whoever writes wait"
+        if durably is wanted:
+            lengths.append(where[2])
+        write(ring, *where, durably=durably, at_once=at_once)
 
+    wanted = durably
     monkeypatch.setattr(Ring, "write", counting)
     return lengths
 
@@ -200,7 +203,7 @@ async def test_what_the_ring_does_not_do_the_thread_does_from_then_on(
 async def test_a_ring_that_takes_no_request_is_given_up(
     queue: Queue[bytes], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
     monkeypatch.setattr(Ring, "write", refuse)
@@ -250,11 +253,19 @@ async def test_a_slow_disk_is_heard_of_without_looking(
     assert looks == seen, "the others were told"
 
 
-async def test_nobody_looks_while_other_threads_want_the_interpreter(
+async def test_a_thread_that_only_waits_keeps_nobody_from_looking(
     queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One idle thread of a pool, as nearly every service has, cost a third of the rate."""
     looked: list[None] = []
-    monkeypatch.setattr(RingWriter, "_look_again", lambda _: looked.append(None))
+    look = RingWriter._look_again
+
+    def counting(runner: RingWriter) -> None:
+        looked.append(None)
+        look(runner)
+
+    monkeypatch.setattr(RingWriter, "_look_again", counting)
+    monkeypatch.setattr(ring_writer, "LOOK_SECONDS", 60.0)
     end = threading.Event()
     other = threading.Thread(target=end.wait)
     other.start()
@@ -262,7 +273,180 @@ async def test_nobody_looks_while_other_threads_want_the_interpreter(
         await queue.put(b"%d" % number)
     end.set()
     other.join()
-    assert looked == []
+    assert looked
+
+
+# What is not synced.
+
+
+@pytest.mark.parametrize("level", ["os", "memory"])
+@on_each_loop
+async def test_the_ring_writes_what_is_not_synced_too(
+    place: Path, monkeypatch: pytest.MonkeyPatch, level: Literal["os", "memory"]
+) -> None:
+    items = [b"%d" % number * (number % 300) for number in range(2000)]
+    async with fifoq.open(place, durability=level) as queue:
+        # Counters are covered and room is held by the thread.
+        await queue.put_many(items)
+        await queue.flush()
+        unsynced = count_writes(monkeypatch, durably=False)
+        durable = count_writes(monkeypatch)
+        for start in range(0, len(items), 100):
+            await queue.put_many(items[start : start + 100])
+            await queue.next_commit()
+            await queue.take_many(100)
+        assert len(unsynced) > len(items) // 200, "now and then the thread makes room"
+        assert not durable
+        await queue.put(b"its sync covers those before", durability="sync")
+        assert not durable, "the ring syncs nothing but its own frame"
+        await queue.put(b"follows what is durable", durability="sync")
+        assert len(durable) == 1
+        assert queue.stats().writer == "io_uring"
+    assert (await contents(place))[-3:-1] == [items[-1], b"its sync covers those before"]
+
+
+async def test_nobody_looks_for_the_end_of_what_nobody_waits_for(
+    queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Counters are covered and room is held by the thread.
+    queue.put_nowait(b"first")
+    await queue.put_many([b"x"] * 1000)
+    looked: list[None] = []
+    monkeypatch.setattr(RingWriter, "_look_again", lambda _: looked.append(None))
+    lengths = count_writes(monkeypatch, durably=False)
+    runner_of(queue)._quick = True
+    commits = queue.stats().commits
+    for number in range(1000):
+        queue.put_nowait(b"%d" % number)
+    async with asyncio.timeout(30):
+        while queue.stats().commits == commits:
+            await asyncio.sleep(0)
+    assert lengths
+    assert not looked
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda _: -errno.ENOSPC, id="full"),
+        pytest.param(lambda _: -errno.EIO, id="failed"),
+        pytest.param(lambda result: result - 7, id="short"),
+        pytest.param(lambda _: 0, id="nothing"),
+    ],
+)
+async def test_what_is_not_synced_and_not_written_by_the_ring_the_thread_writes(
+    place: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[int], int]
+) -> None:
+    """The thread's own error tells, if there is one; here the bytes fit after all."""
+    async with fifoq.open(place, durability="os") as queue:
+        await queue.put(b"first")
+        lengths = count_writes(monkeypatch, durably=False)
+        with monkeypatch.context() as patch:
+            answer(patch, change)
+            for item in (b"second", b"third"):
+                await queue.put(item)
+        assert len(lengths) == 2
+        await queue.put(b"fourth")
+        assert queue.stats().writer == "io_uring"
+    assert await contents(place) == [b"first", b"second", b"third", b"fourth"]
+
+
+async def test_a_disk_that_is_full_refuses_what_is_not_synced_and_goes_on(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ring's write and the thread's both find no space: nothing of the frame is there."""
+    async with fifoq.open(place, durability="os") as queue:
+        await queue.put(b"first")
+
+        def full(*_: Any) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with monkeypatch.context() as patch:
+            answer(patch, lambda _: -errno.ENOSPC)
+            patch.setattr(OsFiles, "pwrite", full)
+            with pytest.raises(fifoq.DiskFull):
+                await queue.put(b"second")
+        await queue.put(b"third")
+    assert await contents(place) == [b"first", b"third"]
+
+
+@pytest.mark.parametrize("level", ["sync", "os"])
+@pytest.mark.parametrize("number", [errno.ECANCELED, errno.EINVAL, errno.EOPNOTSUPP])
+async def test_a_ring_that_never_writes_here_is_given_up(
+    place: Path, monkeypatch: pytest.MonkeyPatch, number: int, level: Literal["sync", "os"]
+) -> None:
+    """Where the kernel may make no thread, a write is cancelled before it is tried."""
+    async with fifoq.open(place, durability=level) as queue:
+        await queue.put(b"first")
+        with monkeypatch.context() as patch:
+            answer(patch, lambda _: -number)
+            await queue.put(b"second")
+        assert queue.stats().writer == "thread"
+        await queue.put(b"third")
+    assert await contents(place) == [b"first", b"second", b"third"]
+
+
+@pytest.mark.parametrize("level", ["sync", "os"])
+async def test_on_other_file_systems_the_thread_writes(
+    place: Path, monkeypatch: pytest.MonkeyPatch, level: Literal["sync", "os"]
+) -> None:
+    monkeypatch.setattr("fifoq.direct.overwrites_in_place", lambda _: False)
+    lengths = count_writes(monkeypatch, durably=level == "sync")
+    async with fifoq.open(place, durability=level) as queue:
+        for number in range(3):
+            await queue.put(b"%d" % number)
+        assert queue.stats().writer == "thread"
+    assert lengths == []
+
+
+# Who starts a write.
+
+
+class Started:
+    """Which writes the loop started itself, and of which file each was."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.files: list[int] = []
+        self.at_once: list[bool] = []
+        self._write = Ring.write
+        monkeypatch.setattr(Ring, "write", self.noting())
+
+    def noting(self) -> Callable[..., None]:
+        def write(ring: Ring, *where: int, durably: bool, at_once: bool) -> None:
+            self.files.append(os.fstat(where[0]).st_ino)
+            self.at_once.append(at_once)
+            self._write(ring, *where, durably=durably, at_once=at_once)
+
+        return write
+
+
+async def test_the_loop_starts_a_write_itself_only_if_the_file_keeps_its_time(
+    queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file's new time is noted in the journal, and a disk that hangs would hold up the loop."""
+    started, answers = Started(monkeypatch), [False, True, True, False]
+    monkeypatch.setattr(FileClock, "stands_still", lambda *_: answers[len(started.at_once)])
+    for _ in answers:
+        await queue.put(b"x")
+    assert started.at_once == answers
+
+
+async def test_each_segment_has_its_own_time(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their descriptors have the same number, one after the other."""
+    started, seen = Started(monkeypatch), []
+
+    def is_the_last(clock: FileClock, file: object) -> bool:
+        seen.append(file)
+        return seen[-2:-1] == [file]
+
+    monkeypatch.setattr(FileClock, "stands_still", is_the_last)
+    async with fifoq.open(place, segment_bytes=64 << 10) as queue:
+        for _ in range(60):
+            await queue.put(bytes(5000))
+    assert len(set(started.files)) > 2
+    before = [-1, *started.files]
+    wanted = [file == last for file, last in zip(started.files, before, strict=False)]
+    assert started.at_once == wanted
 
 
 async def test_puts_that_never_suspend_hear_of_the_end_too(queue: Queue[bytes]) -> None:
@@ -273,14 +457,15 @@ async def test_puts_that_never_suspend_hear_of_the_end_too(queue: Queue[bytes]) 
     assert len(queue) == 20_001
 
 
+@pytest.mark.parametrize("level", ["sync", "os"])
 @pytest.mark.parametrize("wait", [True, False])
 def test_a_store_whose_loop_ends_in_the_middle_keeps_what_was_under_way(
-    place: Path, wait: bool
+    place: Path, wait: bool, level: Literal["sync", "os"]
 ) -> None:
     """The loop is gone, the kernel is not: what it wrote is noted before the lock is let go."""
 
     async def leave() -> None:
-        queue = await fifoq.open(place)
+        queue = await fifoq.open(place, durability=level)
         await queue.put(b"first")
         task = asyncio.ensure_future(queue.put(b"second"))
         await asyncio.sleep(0)
@@ -344,10 +529,13 @@ async def test_a_ring_is_not_left_behind_when_no_thread_starts(
 
 STEPS = [
     (Log, "begin"),
+    (DirectTail, "follow"),
     (DirectTail, "stage"),
     (Ring, "use_eventfd"),
     (Ring, "write"),
     (Ring, "result"),
+    (Ring, "next"),
+    (RingWriter, "_look_again"),
     (Begun, "end"),
     (DirectTail, "written"),
 ]
@@ -362,6 +550,7 @@ MOMENTS = [
 ]
 
 
+@pytest.mark.parametrize("level", ["sync", "os"])
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, MemoryError, RuntimeError])
 @pytest.mark.parametrize(("owner", "step", "after"), MOMENTS)
 async def test_whatever_is_raised_in_a_commit_nobody_is_told_what_is_not_so(
@@ -371,9 +560,10 @@ async def test_whatever_is_raised_in_a_commit_nobody_is_told_what_is_not_so(
     step: str,
     after: bool,
     raised: type[BaseException],
+    level: Literal["sync", "os"],
 ) -> None:
     """A commit that was never written was once confirmed: the last one's end was taken for its."""
-    queue = await fifoq.open(place)
+    queue = await fifoq.open(place, durability=level)
     await queue.put(b"first")
     await queue.put(b"second")
     plain, armed = getattr(owner, step), [True]
@@ -393,7 +583,9 @@ async def test_whatever_is_raised_in_a_commit_nobody_is_told_what_is_not_so(
         # As a loop that goes on after an interrupt does.
         pump = queue._committer.pump
         patch.setattr(queue._committer, "pump", lambda: _without_interrupt(pump))
-        patch.setattr(RingWriter, "_look_and_report", _calmly(RingWriter._look_and_report))
+        for method in ("_look_and_report", "_look_again"):
+            patch.setattr(RingWriter, method, _calmly(getattr(RingWriter, method)))
+        patch.setattr(loop, "call_exception_handler", lambda _: None)
         receipts = [queue.submit(b"%d" % number) for number in range(3)]
         loop.call_soon(queue._committer.pump)
         outcomes = await asyncio.wait_for(asyncio.gather(*receipts, return_exceptions=True), 20)
@@ -414,17 +606,19 @@ def _calmly(method: Callable[[Any], None]) -> Callable[[Any], None]:
     return lambda runner: _without_interrupt(lambda: method(runner))
 
 
-async def test_the_kernel_is_asked_by_the_thread_when_the_disk_was_not_heard_of_lately(
-    queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch
+def test_a_result_that_nobody_took_is_not_that_of_the_next_request(
+    tmp_path: Path, not_run: NotRun
 ) -> None:
-    """A request can wait for the journal, and a disk that hangs would hold up the loop."""
-    lengths = count_writes(monkeypatch)
-    monkeypatch.setattr(ring_writer, "LIVELY_SECONDS", 0.0)
-    await queue.put(b"second")
-    assert lengths == []
-    monkeypatch.setattr(ring_writer, "LIVELY_SECONDS", math.inf)
-    await queue.put(b"third")
-    assert len(lengths) == 1
+    """Who was interrupted between the two had all later commits confirmed before they were."""
+    not_run.unless_rings_work()
+    ring, data = Ring(), ctypes.create_string_buffer(300)
+    with (tmp_path / "file").open("wb") as file:
+        for length in (100, 200, 300):
+            where = file.fileno(), ctypes.addressof(data), length, 0
+            ring.write(*where, durably=False, at_once=False)
+            ring.wait()
+            assert ring.result() == length
+    ring.close()
 
 
 async def test_a_segment_that_is_gone_is_not_held_open(place: Path) -> None:
@@ -447,10 +641,13 @@ def _target(link: Path) -> str:
     return ""
 
 
+@pytest.mark.parametrize("level", ["sync", "os"])
 async def test_the_child_of_a_fork_has_nothing_of_the_ring(
-    queue: Queue[bytes], place: Path
+    queue: Queue[bytes], place: Path, level: Literal["sync", "os"]
 ) -> None:
-    await queue.put(b"second")
+    await queue.put(b"second", durability=level)
+    receipt = queue.submit(b"under way", durability=level)
+    queue._committer.pump()
     reader, writer = os.pipe()
     if (child := os.fork()) == 0:
         targets = [_target(Path(f"/proc/self/fd/{name}")) for name in os.listdir("/proc/self/fd")]
@@ -461,8 +658,9 @@ async def test_the_child_of_a_fork_has_nothing_of_the_ring(
     assert os.read(reader, 10_000) == b"[]"
     os.close(reader)
     os.waitpid(child, 0)
+    await receipt
     await queue.put(b"third")
-    assert len(queue) == 3
+    assert len(queue) == 4
 
 
 async def test_a_wrong_word_in_the_environment_is_told(
@@ -473,15 +671,16 @@ async def test_a_wrong_word_in_the_environment_is_told(
         await fifoq.open(place)
 
 
-async def test_what_a_ring_began_is_noted_before_the_log_is_let_go(place: Path) -> None:
+@pytest.mark.parametrize("sync", [True, False])
+async def test_what_a_ring_began_is_noted_before_the_log_is_let_go(place: Path, sync: bool) -> None:
     """The loop may be gone by then, and nobody hears of the end but who waits for it."""
     log = open_log(str(place))
-    log.put("a", [b"first"])
+    log.put("a", [b"first"], sync=sync)
     draft = log.draft()
     draft.put(log.queue("a"), [b"second"])
     runner = RingWriter(asyncio.get_running_loop(), lambda: None, "test")
-    runner.start(Commit(log, draft, True, [], [], 0, 1))
-    assert runner.kind == "io_uring"
+    runner.start(Commit(log, draft, sync, [], [], 0, 1))
+    assert runner.under_way == {runner}
     runner.stop()
     runner.join()
     assert log.status is Status.OPEN

@@ -298,9 +298,9 @@ async def test_a_queue_opened_while_its_records_are_written_misses_none(bench: B
 
 
 async def test_a_full_disk_is_waited_out() -> None:
-    disk = Bench(SimFiles(capacity=4 << 20))
+    disk = Bench(SimFiles(capacity=16 << 20))
     identity = await store_id(disk)
-    big = [[b"x" * 100_000] * 4]
+    big = [[b"x" * 400_000] * 4]
     hand_over(disk.files, staged_batch(identity, big))
     root = disk.files.open_dir("/")
     handle = disk.files.create(root, "stuff")
@@ -342,7 +342,7 @@ async def test_a_batch_whose_frame_was_refused_once_is_still_known_when_it_comes
     for steps in range(12):
         disk = SmallDisk()
         identity = await store_id(disk)
-        big = [b"x" * 100_000] * 4
+        big = [b"x" * 400_000] * 4
         batch = staged_batch(identity, [big])
         async with disk.open_store() as store:
             q, other = await store.queue(), await store.queue("other")

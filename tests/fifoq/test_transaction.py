@@ -342,7 +342,7 @@ async def test_a_queue_that_drops_its_oldest_makes_room(bench: Bench) -> None:
 async def test_a_full_disk_rolls_it_back(disk: SmallDisk) -> None:
     async with disk.open_store() as store:
         orders, bills = await two_queues(store)
-        await orders.put_many([b"x" * 400_000, b"b"])
+        await orders.put_many([b"x" * 1_600_000, b"b"])
         outside = await orders.lease()
         disk.fill()
 

@@ -107,8 +107,8 @@ COMMITS: Final = (
     Mutant(
         "counters are shown that nothing durable covers",
         "drafted",
-        "            uncovered = True\n",
-        "",
+        "    return bool(uncovered)\n",
+        "    return False\n",
         (CHAINS,),
     ),
     Mutant(

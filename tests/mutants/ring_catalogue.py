@@ -8,14 +8,15 @@ from tests.mutants.catalogue import Mutant
 from tests.mutants.catalogue import of_fifoq as _mutant
 
 RING: Final = "tests/fifoq/test_ring_writer.py"
+CLOCK: Final = "tests/fifoq/test_file_clock.py"
 BEGUN: Final = "tests/store/test_begun.py"
 
 BEGUN_MUTANTS: Final = (
     Mutant(
         "a commit is begun behind what is not durable",
         "begun",
-        "    if log.status is not OPEN or log.tail.dirty:\n",
-        "    if log.status is not OPEN:\n",
+        "    if sync and log.tail.dirty:\n",
+        "    if False:\n",
         (BEGUN,),
     ),
     Mutant(
@@ -49,7 +50,28 @@ BEGUN_MUTANTS: Final = (
     Mutant(
         "a commit that was begun does not say that it is durable",
         "begun",
+        "                log.note_sync(seconds)\n",
+        "                pass\n",
+        (BEGUN,),
+    ),
+    Mutant(
+        "what was begun without a sync counts as durable",
+        "begun",
+        "            if self.sync:\n                log.note_sync(seconds)\n",
         "            log.note_sync(seconds)\n",
+        (BEGUN,),
+    ),
+    Mutant(
+        "a frame that was begun without a sync is forgotten by the next one",
+        "begun",
+        "                log.tail.dirty = True\n",
+        "                pass\n",
+        (BEGUN,),
+    ),
+    Mutant(
+        "a commit that was begun shows counters that nothing durable covers",
+        "begun",
+        "        or not (sync or drafted.counters_are_covered(draft))\n",
         "",
         (BEGUN,),
     ),
@@ -73,8 +95,8 @@ RING_MUTANTS: Final = (
     _mutant(
         "a sync that failed in the ring is tried again",
         "ring_writer",
-        "            result >= 0 or -result in _NOT_TRIED or -result in SPACE_ERRNOS\n",
-        "            True\n",
+        "            not begun.sync or result >= 0 or",
+        "            True or",
         RING,
     ),
     _mutant(
@@ -87,15 +109,15 @@ RING_MUTANTS: Final = (
     _mutant(
         "the end of one commit is taken for that of the next",
         "ring_writer",
-        "        self._in_ring, self._ended = True, False\n        last,",
-        "        last,",
+        "        self._in_ring, self._ended = True, False\n        ring = ",
+        "        ring = ",
         RING,
     ),
     _mutant(
-        "a disk that was not heard of for long is asked by the loop",
+        "the loop starts writes that the journal may hold up",
         "ring_writer",
-        "_begin(job) if lively and ring",
-        "_begin(job) if ring",
+        "            at_once = self._clock.stands_still(begun.file)\n",
+        "            at_once = True\n",
         RING,
     ),
     _mutant(
@@ -139,6 +161,55 @@ RING_MUTANTS: Final = (
         "direct",
         "        if type(file.files) is not OsFiles or not overwrites",
         "        if not overwrites",
+        RING,
+    ),
+    _mutant(
+        "a new segment is written as if it had the time of the last one",
+        "file_clock",
+        "        return same and early\n",
+        "        return early\n",
+        CLOCK,
+    ),
+    _mutant(
+        "a tick that is nearly over is trusted",
+        "file_clock",
+        "        return same and early\n",
+        "        return same\n",
+        CLOCK,
+    ),
+    _mutant(
+        "a new tick is no new time",
+        "file_clock",
+        "            return False\n",
+        "            pass\n",
+        CLOCK,
+    ),
+    _mutant(
+        "the result of an earlier request is taken for that of the last",
+        "uring",
+        "            if request == self._submitted:\n",
+        "            if True:\n",
+        RING,
+    ),
+    _mutant(
+        "nobody sees to a commit whose looker was interrupted",
+        "ring_writer",
+        "        if self._begun_at >= self._watch_at:\n",
+        "        if False:\n",
+        RING,
+    ),
+    _mutant(
+        "a write that was cancelled before it was tried stops the store",
+        "ring_writer",
+        "errno.EOPNOTSUPP, errno.ECANCELED}",
+        "errno.EOPNOTSUPP}",
+        RING,
+    ),
+    _mutant(
+        "what is not synced is written by the loop itself",
+        "ring_writer",
+        "            at_once = False\n",
+        "            at_once = True\n",
         RING,
     ),
     _mutant(

@@ -13,7 +13,7 @@ from tests.mutants.run import StaleMutant, killers_of, mutated, rotation, try_mu
 from tests.support.figures import record
 
 IN_EVERY_RUN = 8
-QUEUES_IN_EVERY_RUN = 3
+QUEUES_IN_EVERY_RUN = 2
 
 
 def test_every_mutant_fits_the_store_as_it_is() -> None:

@@ -159,7 +159,8 @@ class Cluster:
                 with urllib.request.urlopen(address, timeout=5) as answer:
                     if condition(json.load(answer)):
                         return
-            except OSError:
+            except (OSError, json.JSONDecodeError):
+                # A master that has just begun answers every question with its front page.
                 pass
             dead = [process.args for process in self._processes if process.poll() is not None]
             assert not dead, f"{dead}\n{self.said()}"

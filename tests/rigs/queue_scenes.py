@@ -16,10 +16,11 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 import fifoq
-from fifoq import Queue, ring_writer
+from fifoq import Queue
 from fifoq.ring_writer import WRITER_VARIABLE
 from store.osfiles import OsFiles
 from tests.rigs import mounts
@@ -31,6 +32,7 @@ SEGMENT_BYTES: Final = 256 << 10
 MEMORY_RECORDS: Final = 250
 """More than are filled ahead, and fewer than fit on the disk once it has space again."""
 LAG_SECONDS_MAX: Final = 0.1
+HANG_SECONDS: Final = 0.4
 """Generous: the machine is shared. What was measured is printed."""
 
 
@@ -358,14 +360,10 @@ async def frozen_disk(point: Path, seconds: float) -> None:
         assert [r.item async for r in (await store.queue("weak")).browse()] == [b"3", b"4"]
 
 
-# A write that outlives its process.
+def one_in_the_other(directory: Path) -> tuple[Path, Path]:
+    """Two file systems, the second in a file of the first.
 
-
-async def late_write(directory: Path) -> None:
-    """Who opens a store waits for what the kernel still writes for an owner who was killed.
-
-    The file system with the store lies in a file of another one, which is frozen: so the disk
-    hangs, and the file system does not.
+    While the first is frozen, the disk of the second hangs, and the second itself does not.
     """
     outer, inner = directory / "outer", directory / "inner"
     outer.mkdir()
@@ -374,12 +372,61 @@ async def late_write(directory: Path) -> None:
     mounts.mount_image(directory / "image", outer)
     mounts.make_image(outer / "image", FULL_BYTES, "ext4", "-m0")
     mounts.mount_image(outer / "image", inner)
+    return outer, inner
+
+
+async def hanging_disk(directory: Path, hangs: int) -> None:
+    """The disk hangs again and again, at any moment of a commit, while the journal is busy."""
+    outer, inner = one_in_the_other(directory)
+    store = await fifoq.open_store(inner / "store", segment_bytes=mounts.MIB)
+    queues = await store.queue("strong"), await store.queue("weak", durability="os")
+    producers = [asyncio.ensure_future(_put_and_take(queue)) for queue in queues]
+    journal = subprocess.Popen(
+        [
+            *(sys.executable, "-c"),
+            "import os, sys, time\nwhile True:\n    with open(sys.argv[1], 'w') as file:\n"
+            "        os.fsync(file.fileno())\n    os.unlink(sys.argv[1])\n    time.sleep(0.002)",
+            str(inner / "other"),
+        ]
+    )
+    random, lag = Random(hangs), Lag()
+    watching = asyncio.ensure_future(lag.measure())
+    try:
+        for _ in range(hangs):
+            # The pauses are real: what is met is one of many moments of real work.
+            await asyncio.sleep(random.uniform(0.1, 0.13))
+            freeze = f"fsfreeze -f {outer}; sleep {HANG_SECONDS}; fsfreeze -u {outer}"
+            await (await asyncio.create_subprocess_exec("sh", "-c", freeze)).wait()
+    finally:
+        journal.kill()
+        journal.wait()
+    for task in (watching, *producers):
+        task.cancel()
+    await asyncio.wait(producers)
+    assert all(task.cancelled() for task in producers)
+    print(f"lag_ms={lag.worst * 1000:.1f}")
+    assert lag.worst < HANG_SECONDS / 2, lag.worst
+    await store.close()
+
+
+async def _put_and_take(queue: Queue[bytes]) -> None:
+    while True:
+        await queue.put(b"x" * 100)
+        assert await queue.take() == b"x" * 100
+
+
+# A write that outlives its process.
+
+
+async def late_write(directory: Path) -> None:
+    """Who opens a store waits for what the kernel still writes for an owner who was killed."""
+    outer, inner = one_in_the_other(directory)
     async with fifoq.open(inner / "store") as queue:
         await queue.put(b"first")
     os.sync()
     code = (
-        "import asyncio, fifoq, os, sys\nfrom fifoq import ring_writer, settling\n"
-        "ring_writer.LIVELY_SECONDS = settling.SEAL_SECONDS = 60.0\nasync def main():\n"
+        "import asyncio, fifoq, os, sys\nfrom fifoq import settling\n"
+        "settling.SEAL_SECONDS = 60.0\nasync def main():\n"
         "    queue = await fifoq.open(sys.argv[1])\n    await queue.put(b'second')\n"
         "    assert queue.stats().writer == 'io_uring'\n    print('ready', flush=True)\n"
         "    await asyncio.to_thread(sys.stdin.readline)\n"
@@ -442,8 +489,6 @@ def mounted(directory: Path, kind: str) -> Path:
 def main(name: str, directory: Path, detail: str = "") -> None:
     for logger in ("store", "fifoq"):
         logging.getLogger(logger).addHandler(logging.NullHandler())
-    # Also after a pause the ring is to have its share of the trouble.
-    ring_writer.LIVELY_SECONDS = DEADLINE_SECONDS  # type: ignore[misc]
 
     async def play() -> None:
         async with asyncio.timeout(DEADLINE_SECONDS):
@@ -451,6 +496,8 @@ def main(name: str, directory: Path, detail: str = "") -> None:
                 await ON_DISKS[name](mounted(directory, detail))
             elif name == "frozen_disk":
                 await frozen_disk(mounted(directory, "ext4"), float(detail))
+            elif name == "hanging_disk":
+                await hanging_disk(directory, int(detail))
             else:
                 await IN_DIRECTORIES[name](directory)
 

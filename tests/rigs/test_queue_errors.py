@@ -103,3 +103,17 @@ def test_a_disk_that_hangs_does_not_hang_the_loop(
     printed = mounts.assert_runs_private(MODULE, "frozen_disk", str(tmp_path), str(seconds))
     lag = float(printed.partition("lag_ms=")[2])
     record(f"C14 frozen disk, {writer}", seconds=seconds, worst_lag_ms=lag)
+
+
+@pytest.mark.parametrize(
+    "hangs", [pytest.param(6, id="suite"), pytest.param(60, id="deep", marks=pytest.mark.deep)]
+)
+def test_a_disk_that_begins_to_hang_at_any_moment_does_not_hold_up_the_loop(
+    tmp_path: Path, not_run: NotRun, writer: str, hangs: int
+) -> None:
+    """A write that the loop started itself waited for the journal, in 3 of 40 hangs."""
+    not_run.unless_mounts_work()
+    not_run.unless_installed("fsfreeze")
+    printed = mounts.assert_runs_private(MODULE, "hanging_disk", str(tmp_path), str(hangs))
+    lag = float(printed.partition("lag_ms=")[2])
+    record(f"C14 hanging disk, {writer}", hangs=hangs, worst_lag_ms=lag)

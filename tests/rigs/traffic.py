@@ -107,12 +107,12 @@ def tell_first(teller: Teller, mutant: str) -> None:
 
     told: list[None] = []
 
-    def telling_write(ring: Ring, *request: int) -> None:
+    def telling_write(ring: Ring, *request: int, durably: bool, at_once: bool) -> None:
         if not told:
             told.append(None)
             teller.say("w")
         teller.send()
-        write(ring, *request)
+        write(ring, *request, durably=durably, at_once=at_once)
 
     OsFiles.pwrite = telling_pwrite  # type: ignore[method-assign, assignment]
     Ring.write = telling_write  # type: ignore[method-assign, assignment]

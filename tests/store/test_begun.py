@@ -6,6 +6,7 @@ import errno
 
 import pytest
 
+from fifoq.testing.crashes import power_images
 from fifoq.testing.simfiles import SimFiles
 from store import (
     Begun,
@@ -18,7 +19,7 @@ from store import (
     StoreFailed,
     open_log,
 )
-from store.begun import BEGUN_BYTES_MAX
+from store.begun import BEGUN_BYTES_MAX, UNSYNCED_BYTES_MAX
 from store.blocks import records_weight
 from store.compression import ZLIB, Compression
 from store.errors import ConcurrentUse
@@ -26,7 +27,7 @@ from store.plain import PlainPut
 from tests.store.conftest import PATH
 from tests.support.clock import ManualClock
 
-OPTIONS = LogOptions(segment_bytes=1 << 20, fill_bytes=512 << 10, reserve_bytes=4096)
+OPTIONS = LogOptions(segment_bytes=4 << 20, fill_bytes=512 << 10, reserve_bytes=4096)
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def log(files: SimFiles) -> Log:
     return log
 
 
-def prepared(log: Log, payload: bytes = b"second") -> Draft | PlainPut:
+def prepared(log: Log, payload: bytes = b"second", *, sync: bool = True) -> Draft | PlainPut:
     queue = log.queue("a")
     return log.prepare_put(
         queue,
@@ -51,12 +52,12 @@ def prepared(log: Log, payload: bytes = b"second") -> Draft | PlainPut:
         time_runs=[(1, log.clock.wall())],
         item_bytes=None,
         marks=None,
-        sync=True,
+        sync=sync,
     )
 
 
-def begun_put(log: Log) -> Begun:
-    begun = log.begin(prepared(log))
+def begun_put(log: Log, *, sync: bool = True) -> Begun:
+    begun = log.begin(prepared(log, sync=sync), sync=sync)
     assert begun is not None
     return begun
 
@@ -84,7 +85,7 @@ def test_what_was_begun_and_written_is_there_once_it_has_ended(files: SimFiles, 
 
 def test_while_a_commit_is_under_way_the_log_takes_no_other_work(files: SimFiles, log: Log) -> None:
     begun = begun_put(log)
-    assert log.begin(prepared_elsewhere(log)) is None
+    assert log.begin(prepared_elsewhere(log), sync=True) is None
     with pytest.raises(ConcurrentUse):
         log.put("a", [b"x"])
     assert log.status is Status.FAILED, "nobody may believe a state that is behind the file"
@@ -103,7 +104,7 @@ def test_a_commit_that_was_begun_can_be_written_in_the_usual_way(log: Log) -> No
     begun_put(log).write()
     draft = log.draft()
     draft.remove(log.queue("a"), [(1, 1, records_weight(len(b"first"), 1))])
-    begun = log.begin(draft)
+    begun = log.begin(draft, sync=True)
     assert begun is not None
     begun.write()
     assert draft.committed
@@ -164,10 +165,90 @@ def test_room_is_held_for_the_removal_of_what_was_begun(log: Log) -> None:
     draft.put(log.queue("a"), [b"second"])
     needed, growth = log.needed, draft.growth
     assert growth > 0
-    begun = log.begin(draft)
+    begun = log.begin(draft, sync=True)
     assert begun is not None
     begun.write()
     assert log.needed == needed + growth <= log.held
+    log.close()
+
+
+# What is not synced.
+
+
+@pytest.fixture
+def covered(log: Log) -> Log:
+    """A log that may show counters without a sync."""
+    log.put("a", [b"covers those that follow"], sync=False)
+    assert log.durable_upto == log.sequence
+    return log
+
+
+def test_what_is_begun_without_a_sync_is_durable_with_the_next_one(
+    files: SimFiles, covered: Log
+) -> None:
+    log, durable = covered, covered.durable_upto
+    begun = begun_put(log, sync=False)
+    files.pwrite(begun.file.handle, begun.frame, begun.offset)
+    begun.end(0.25)
+    assert payloads(log)[-1] == b"second"
+    assert (log.durable_upto, log.status) == (durable, Status.OPEN)
+    assert log.begin(prepared(log), sync=True) is None, "its sync would not cover this one"
+    log.flush()
+    assert log.durable_upto == log.sequence
+    for image in power_images(files):
+        with open_log(PATH, files=SimFiles.from_image(image), clock=ManualClock()) as again:
+            assert payloads(again)[-1] == b"second"
+    log.close()
+
+
+def test_it_may_follow_others_that_are_not_synced(files: SimFiles, covered: Log) -> None:
+    for _ in range(3):
+        begun = begun_put(covered, sync=False)
+        files.pwrite(begun.file.handle, begun.frame, begun.offset)
+        begun.end(0.0)
+    assert payloads(covered)[2:] == [b"second"] * 3
+    covered.close()
+    with open_log(PATH, files=files, clock=ManualClock()) as again:
+        assert payloads(again)[2:] == [b"second"] * 3
+
+
+def test_written_in_the_usual_way_it_is_not_synced_either(covered: Log) -> None:
+    durable = covered.durable_upto
+    begun_put(covered, sync=False).write()
+    assert covered.durable_upto == durable < covered.sequence
+    covered.close()
+
+
+def test_a_counter_that_nothing_covers_is_not_shown_without_a_sync(log: Log) -> None:
+    """After a crash it would be given to another record."""
+    log.put("b", [b"x"] * 10)
+    log.take("b", 10)
+    draft = log.draft()
+    draft.put(log.queue("b"), [b"x"])
+    assert log.begin(draft, sync=False) is None
+    log.commit(draft, sync=False)
+    assert log.durable_upto == log.sequence
+    draft = log.draft()
+    draft.put(log.queue("b"), [b"x"])
+    begun = log.begin(draft, sync=False)
+    assert begun is not None, "that was all that was amiss"
+    begun.write()
+    log.close()
+
+
+def test_without_a_sync_larger_frames_are_begun(files: SimFiles) -> None:
+    options = LogOptions(fill_bytes=1 << 20, reserve_bytes=4096)
+    log = open_log(PATH, files=files, clock=ManualClock(), options=options)
+    log.put("a", [b"covers those that follow"], sync=False)
+    put = prepared(log, bytes(2 * BEGUN_BYTES_MAX), sync=False)
+    assert log.begin(put, sync=True) is None
+    begun = log.begin(put, sync=False)
+    assert begun is not None
+    begun.write()
+    draft = log.draft()
+    draft.put(log.queue("a"), [bytes(UNSYNCED_BYTES_MAX // 2 + 1)])
+    assert log.begin(draft, sync=False) is None
+    log.commit(draft, sync=False)
     log.close()
 
 
@@ -179,7 +260,7 @@ def test_nothing_is_begun_behind_a_frame_that_is_not_durable(log: Log) -> None:
     log.put("a", [b"synced, since it covers counters"], sync=False)
     log.put("a", [b"unsynced"], sync=False)
     assert log.durable_upto < log.sequence
-    assert log.begin(prepared(log)) is None
+    assert log.begin(prepared(log), sync=True) is None
     log.flush()
     assert begun_put(log) is not None
     log.turn.append(None)
@@ -189,7 +270,7 @@ def test_nothing_is_begun_behind_a_frame_that_is_not_durable(log: Log) -> None:
 
 def test_nothing_is_begun_behind_zeros_that_are_not_durable(log: Log) -> None:
     log.tail.dirty = True
-    assert log.begin(prepared(log)) is None
+    assert log.begin(prepared(log), sync=True) is None
     log.close()
 
 
@@ -197,11 +278,11 @@ def test_a_large_frame_is_left_to_one_step(log: Log) -> None:
     log.put("a", [bytes(100)])
     put = prepared(log, bytes(BEGUN_BYTES_MAX))
     assert isinstance(put, PlainPut)
-    assert log.begin(put) is None
+    assert log.begin(put, sync=True) is None
     log.commit(put)
     draft = log.draft()
     draft.put(log.queue("b"), [bytes(BEGUN_BYTES_MAX // 2 + 1)])
-    assert log.begin(draft) is None
+    assert log.begin(draft, sync=True) is None
     log.commit(draft)
     log.close()
 
@@ -212,7 +293,7 @@ def test_a_frame_for_which_there_are_no_zeros_is_left_to_one_step(files: SimFile
     log.put("a", [b"first"])
     draft = log.draft()
     draft.put(log.queue("b"), [b"x"])
-    assert log.begin(draft) is None
+    assert log.begin(draft, sync=True) is None
     log.commit(draft)
     log.close()
 
@@ -222,7 +303,7 @@ def test_what_is_compressed_is_left_to_one_step(log: Log) -> None:
     log.compress("a", Compression(ZLIB, level=6))
     draft = log.draft()
     draft.put(log.queue("a"), [bytes(5000)])
-    assert log.begin(draft) is None
+    assert log.begin(draft, sync=True) is None
     log.commit(draft)
     log.close()
 
@@ -231,8 +312,8 @@ def test_a_stale_commit_is_not_begun(log: Log) -> None:
     put, draft = prepared(log), log.draft()
     draft.put(log.queue("a"), [b"x"])
     log.put("a", [b"second"])
-    assert log.begin(put) is None
-    assert log.begin(draft) is None
+    assert log.begin(put, sync=True) is None
+    assert log.begin(draft, sync=True) is None
     log.close()
 
 
@@ -240,7 +321,7 @@ def test_room_that_must_first_be_held_for_removals_is_left_to_one_step(log: Log)
     draft = log.draft()
     draft.put(log.queue("b"), [b"x"])
     log.recount_room()
-    assert log.begin(draft) is None
+    assert log.begin(draft, sync=True) is None
     log.commit(draft)
     log.close()
 
@@ -251,7 +332,7 @@ def test_a_segment_that_is_due_to_end_is_ended_in_one_step(files: SimFiles) -> N
     log.put("a", [b"first"])
     draft = log.draft()
     draft.put(log.queue("b"), [b"x"])
-    assert log.begin(draft) is None
+    assert log.begin(draft, sync=True) is None
     log.commit(draft)
     log.close()
 
@@ -259,5 +340,29 @@ def test_a_segment_that_is_due_to_end_is_ended_in_one_step(files: SimFiles) -> N
 def test_a_log_that_failed_begins_nothing(log: Log) -> None:
     put = prepared(log)
     log.fail()
-    assert log.begin(put) is None
+    assert log.begin(put, sync=True) is None
+    log.close()
+
+
+def test_nothing_is_begun_while_somebody_else_has_the_log(log: Log) -> None:
+    put = prepared(log)
+    turn = log.turn.pop()
+    assert log.begin(put, sync=True) is None
+    log.turn.append(turn)
+    begun = log.begin(put, sync=True)
+    assert begun is not None
+    assert begun.filled >= begun.offset + len(begun.frame)
+    begun.write()
+    log.close()
+
+
+def test_a_commit_that_failed_behind_its_end_stops_the_log(files: SimFiles, log: Log) -> None:
+    """Whoever was interrupted as it ended does not know how far it came."""
+    begun = begun_put(log)
+    files.pwrite(begun.file.handle, begun.frame, begun.offset)
+    begun.end(0.0)
+    assert log.status is Status.OPEN
+    assert isinstance(begun.fail(OSError(errno.EINTR, "interrupted")), DurabilityError)
+    with pytest.raises(StoreFailed):
+        log.put("a", [b"x"])
     log.close()

@@ -50,3 +50,10 @@ def test_wrong_limits_of_a_retention_are_named_too() -> None:
     assert str(caught.value) == (
         "max_age='1d' is not a number; max_bytes=-1 is below 0; min_segments=-1 is below 0"
     )
+
+
+@pytest.mark.parametrize(
+    ("segment_bytes", "ahead"), [(64 << 20, 1 << 20), (1 << 20, 256 << 10), (64 << 10, 16 << 10)]
+)
+def test_zeros_ahead_are_a_part_of_a_small_segment(segment_bytes: int, ahead: int) -> None:
+    assert LogOptions(segment_bytes=segment_bytes).ahead_bytes == ahead

@@ -14,6 +14,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -210,3 +211,19 @@ def test_the_clock_is_the_machines() -> None:
     assert clock.wall() > 1_700_000_000 * 10**9
     assert len(clock.token(16)) == 16
     assert clock.token(16) != clock.token(16)
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_a_directory_in_which_no_files_can_be_made_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    files = OsFiles()
+    directory = files.open_dir(str(tmp_path))
+    files.require_writable(directory)
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    flags = os.ST_RDONLY if number == errno.EROFS else 0
+    monkeypatch.setattr(os, "fstatvfs", lambda _: SimpleNamespace(f_flag=flags))
+    with pytest.raises(OSError, match=os.strerror(number)) as raised:
+        files.require_writable(directory)
+    assert raised.value.errno == number
+    files.close(directory)

@@ -144,20 +144,22 @@ class InTwoSteps:
 
     def __init__(self, *, by_hand: bool) -> None:
         self.by_hand = by_hand
-        self.puts = self.drafts = self.left = 0
+        self.puts = self.drafts = self.unsynced = self.left = 0
 
     def __call__(self, log: Log, draft: Draft | PlainPut, *, sync: bool) -> None:
-        begun = log.begin(draft) if sync else None
+        begun = log.begin(draft, sync=sync)
         if begun is None:
             self.left += 1
             log.commit(draft, sync=sync)
             return
         self.puts += isinstance(draft, PlainPut)
         self.drafts += isinstance(draft, Draft)
+        self.unsynced += not sync
         if self.by_hand:
             files = log.directory.files
             assert files.pwrite(begun.file.handle, begun.frame, begun.offset) == len(begun.frame)
-            files.datasync(begun.file.handle)
+            if sync:
+                files.datasync(begun.file.handle)
             begun.end(0.001)
         else:
             begun.write()
@@ -171,6 +173,7 @@ def test_what_is_written_in_two_steps_is_what_one_would_write(by_hand: bool) -> 
         assert play(seed, in_two) == play(seed), f"seed {seed}"
     assert in_two.puts > 50
     assert in_two.drafts > 20
+    assert in_two.unsynced > 100
     assert in_two.left > 50
 
 

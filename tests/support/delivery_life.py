@@ -350,9 +350,10 @@ class Life:
 
     async def peek(self) -> None:
         name, queue, model = self.queue()
-        record = model.head(self.wall)
         now = self.now
         found = await queue.peek()
+        seen = found and Seen(found, queue.stats().dead_lettered)
+        record = model.head(self.wall, seen or None)
         if found is None and record is None:
             return
         if record is None:

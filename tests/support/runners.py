@@ -78,11 +78,31 @@ class WholeBlocks:
     def __init__(self, begun: Begun) -> None:
         self._begun_commit = begun
 
+    awaited = True
+
     def begin(self) -> None:
         return None
 
     def run(self) -> None:
         begun = self._begun_commit
+        if begun.sync:
+            self._write_blocks(begun)
+        else:
+            self._write_frame(begun)
+
+    def _write_frame(self, begun: Begun) -> None:
+        """As a ring does what is not synced: the kernel has all of it, or the thread is told."""
+        file = begun.file
+        try:
+            written = file.files.pwrite(file.handle, begun.frame, begun.offset)
+        except OSError:
+            written = -1
+        if written == len(begun.frame):
+            begun.end(0.0)
+        else:
+            begun.write()
+
+    def _write_blocks(self, begun: Begun) -> None:
         file = begun.file
         start = begun.offset // BLOCK_BYTES * BLOCK_BYTES
         try:

@@ -31,6 +31,10 @@ class WrappedFiles:
     def lock_dir(self, directory: Handle) -> None:
         return self._around("lock_dir", (directory,), lambda: self.inner.lock_dir(directory))
 
+    def require_writable(self, directory: Handle) -> None:
+        # Asks nothing of the disk.
+        self.inner.require_writable(directory)
+
     def list_dir(self, directory: Handle) -> list[str]:
         return self._around("list_dir", (directory,), lambda: self.inner.list_dir(directory))
 
