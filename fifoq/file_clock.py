@@ -14,6 +14,8 @@ from typing import Final
 
 _COARSE: Final = 5
 """CLOCK_REALTIME_COARSE, for which Python has no name."""
+CLOSE_NS: Final = 62_500
+"""So shortly before a tick a write may come to the kernel behind it."""
 TICK_NS: Final = int(time.clock_getres(_COARSE) * 1e9) if sys.platform == "linux" else 0
 
 
@@ -36,7 +38,6 @@ class FileClock:
             # Forget slowly: ticks need not stay as late as they were.
             self._age -= TICK_NS // 64
             return False
-        # Not close to the next tick: it may come before the kernel looks.
-        early = age < self._age - TICK_NS // 16
+        early = age < self._age - CLOSE_NS
         self._age = min(max(self._age, age), 2 * TICK_NS)
         return same and early

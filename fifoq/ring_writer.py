@@ -56,7 +56,7 @@ class RingWriter:
         self._begun: Begun | None = None
         self._begun_at = 0.0
         self._length = self._taken = 0
-        self._awaited = False
+        self._awaited = self._at_once = False
         self._in_ring = self._ended = False
         self._error: BaseException | None = None
         self._quick = True
@@ -132,10 +132,10 @@ class RingWriter:
         if begun.sync:
             offset, self._length = direct.stage(begun)
             handle, address = direct.handle, direct.address
-            at_once = self._clock.stands_still(begun.file)
+            self._at_once = self._clock.stands_still(begun.file)
         else:
             # The page cache may make it wait.
-            at_once = False
+            self._at_once = False
             offset, self._length, handle = begun.offset, len(begun.frame), begun.file.handle
             address = ctypes.addressof(ctypes.c_char.from_buffer(begun.frame))
         looks = self._quick and self._awaited
@@ -144,7 +144,11 @@ class RingWriter:
         self._taken = ring.taken
         self._begun, self._begun_at = begun, time.perf_counter()
         try:
-            ring.write(handle, address, self._length, offset, durably=begun.sync, at_once=at_once)
+            ring.write(
+                *(handle, address, self._length, offset),
+                durably=begun.sync,
+                at_once=self._at_once,
+            )
         except OSError:
             # The request lies in the ring still: it must never be submitted.
             self._drop_ring()
@@ -248,10 +252,16 @@ class RingWriter:
             # The kernel's own thread that ends the write may be kept from this very processor.
             os.sched_yield()
             self._look_and_report()
-            if self._begun is None:
+            begun = self._begun
+            if begun is None:
                 self._looking = False
-            else:
-                self._loop.call_soon(self._look_again)
+                return
+            self._loop.call_soon(self._look_again)
+            if self._at_once and begun.noted is False:
+                # The disk has it: what the kernel refuses at once, it has refused by now. What
+                # fails here is told at the end.
+                with suppress(Exception):
+                    begun.note()
         else:
             self._looking = False
             ring.use_eventfd(True)

@@ -2,19 +2,21 @@
 
 `begin` makes the frame and keeps the log for it. Then the caller has it written, and synced if it
 is to be, at its place in the segment, by whatever means, and says so with `end`; or `fail`; or
-`write`, which does it the usual way. Only what is ordinary is begun: a frame of no great size
-for which there are zeros ahead and, if it is to be synced, that follows durable ones. What is
-written and what the state becomes is the same as in one step.
+`write`, which does it the usual way. Who waits for the disk may `note` it meanwhile.
+Only what is ordinary is begun: a frame of no great size for which there are zeros ahead and, if it
+is to be synced, that follows durable ones. What is written and what the state becomes is the same
+as in one step.
 """
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from store import drafted, plain
-from store.directory import sync_error
+from store.directory import sync_error, write_all
 from store.draft import Draft
 from store.errors import DurabilityError, FifoqError
 from store.frames import frame_bytes
@@ -43,6 +45,8 @@ class Begun(msgspec.Struct, eq=False):
     offset: int
     sync: bool
     """Whether it is to be durable at its end, or only handed to the kernel."""
+    noted: bool | None = False
+    """Whether the state says what the frame says; None while that is being done."""
 
     @property
     def file(self) -> SegmentFile:
@@ -54,14 +58,32 @@ class Begun(msgspec.Struct, eq=False):
         """Up to where the segment holds frames and zeros, durable if the frame is to be synced."""
         return self.log.tail.filled
 
+    def note(self) -> None:
+        """Let the state say what the frame says, while somebody writes it at its place.
+
+        Its end is the sooner done. From here on the log can not refuse it: it is written or the log
+        has failed. OSError if an earlier try was interrupted: then nobody knows the state.
+        """
+        if self.noted is None:
+            raise InterruptedError(errno.EINTR, "interrupted while a frame was noted")
+        self.noted = None
+        tail, draft = self.log.tail, self.draft
+        if not self.sync:
+            tail.dirty = True
+        tail.advance(len(self.frame))
+        if isinstance(draft, PlainPut):
+            plain.note(self.log, draft)
+        else:
+            drafted.note(self.log, draft, self.offset, len(self.frame), self.checksum)
+            draft.committed = True
+        self.noted = True
+
     def end(self, seconds: float) -> None:
         """The frame lies at its place, durable if it was to be; that took so long."""
         log = self.log
         try:
-            if not self.sync:
-                log.tail.dirty = True
-            log.tail.advance(len(self.frame))
-            self._note()
+            if not self.noted:
+                self.note()
             if self.sync:
                 log.note_sync(seconds)
             if log.status is FAILED:
@@ -80,30 +102,41 @@ class Begun(msgspec.Struct, eq=False):
 
     def write(self) -> None:
         """Write the frame here and now, and sync it if it is to be. Errors: as `Log.commit`."""
-        log, draft = self.log, self.draft
+        log = self.log
         try:
-            log.status = OPEN
-            if isinstance(draft, PlainPut):
-                plain.append(log, draft)
+            if self.noted is False:
+                log.status = OPEN
+                self._append()
             else:
-                drafted.append(log, draft, self.frame, self.checksum)
-                draft.committed = True
+                self._write_noted()
+                log.status = OPEN
             if self.sync:
                 log.sync_tail()
         finally:
             self._give_turn_back()
 
+    def _append(self) -> None:
+        log, draft = self.log, self.draft
+        if isinstance(draft, PlainPut):
+            plain.append(log, draft)
+        else:
+            drafted.append(log, draft, self.frame, self.checksum)
+            draft.committed = True
+
+    def _write_noted(self) -> None:
+        """Write the frame where the state says that it lies: a disk that refuses it has failed."""
+        file, tail = self.file, self.log.tail
+        try:
+            if self.noted is None:
+                self.note()
+            write_all(file.files, file.handle, self.frame, self.offset)
+        except OSError as error:
+            raise sync_error(tail.name, error) from error
+        tail.dirty = True
+
     def _give_turn_back(self) -> None:
         # Not appended: whoever is interrupted while a commit ends may end it a second time.
         self.log.turn[:] = (None,)
-
-    def _note(self) -> None:
-        draft = self.draft
-        if isinstance(draft, PlainPut):
-            plain.note(self.log, draft)
-        else:
-            drafted.note(self.log, draft, self.offset, len(self.frame), self.checksum)
-            draft.committed = True
 
 
 def begin(log: Log, draft: Draft | PlainPut, *, sync: bool) -> Begun | None:

@@ -99,6 +99,28 @@ def answer(monkeypatch: pytest.MonkeyPatch, change: Callable[[int], int]) -> Non
     monkeypatch.setattr(Ring, "result", changed)
 
 
+def let_notes(monkeypatch: pytest.MonkeyPatch, queue: Queue[bytes], notes: bool) -> list[Begun]:
+    """Have the disk be slower than a few looks, so that commits are noted first; or none be."""
+    monkeypatch.setattr(FileClock, "stands_still", lambda *_: notes)
+    # Only who looks notes anything, and a busy machine is not to be too slow for that.
+    monkeypatch.setattr(ring_writer, "LOOK_SECONDS", 10.0)
+    runner_of(queue)._quick = True
+    noted: list[Begun] = []
+    result, note = Ring.result, Begun.note
+
+    def late(ring: Ring) -> int | None:
+        found = result(ring)
+        return found if noted or not notes else None
+
+    def noting(begun: Begun) -> None:
+        note(begun)
+        noted.append(begun)
+
+    monkeypatch.setattr(Ring, "result", late)
+    monkeypatch.setattr(Begun, "note", noting)
+    return noted
+
+
 async def contents(place: Path) -> list[bytes]:
     async with fifoq.open(place) as queue:
         return [record.item async for record in queue.browse()]
@@ -179,6 +201,7 @@ async def test_a_sync_that_fails_in_the_ring_stops_the_store_and_is_not_tried_ag
     assert len(lengths) == 1
 
 
+@pytest.mark.parametrize("noted", [False, True], ids=["before it is noted", "noted"])
 @pytest.mark.parametrize(
     "change",
     [
@@ -191,13 +214,31 @@ async def test_what_the_ring_does_not_do_the_thread_does_from_then_on(
     place: Path,
     monkeypatch: pytest.MonkeyPatch,
     change: Callable[[int], int],
+    noted: bool,
 ) -> None:
     answer(monkeypatch, change)
+    let_notes(monkeypatch, queue, noted)
     for item in (b"second", b"third", b"fourth"):
         await queue.put(item)
     assert queue.stats().writer == "thread"
     await queue.close()
     assert await contents(place) == [b"first", b"second", b"third", b"fourth"]
+
+
+async def test_a_commit_is_noted_while_the_disk_is_at_it(
+    queue: Queue[bytes], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = let_notes(monkeypatch, queue, True)
+    putting = asyncio.ensure_future(queue.put(b"second"))
+    async with asyncio.timeout(20):
+        while not noted:
+            await asyncio.sleep(0)
+    assert not putting.done()
+    assert len(queue) == 1, "nobody sees it before it is durable"
+    await putting
+    assert (len(noted), len(queue)) == (1, 2)
+    await queue.close()
+    assert await contents(place) == [b"first", b"second"]
 
 
 async def test_a_ring_that_takes_no_request_is_given_up(
@@ -370,6 +411,31 @@ async def test_a_disk_that_is_full_refuses_what_is_not_synced_and_goes_on(
     assert await contents(place) == [b"first", b"third"]
 
 
+async def test_what_the_kernel_refuses_at_once_is_refused_before_it_is_noted(
+    queue: Queue[bytes], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind that there would be no way back: the store would stop instead of refusing a put."""
+    result = Ring.result
+
+    def at_once(ring: Ring) -> int:
+        while result(ring) is None:
+            os.sched_yield()
+        return -errno.ENOSPC
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileClock, "stands_still", lambda *_: True)
+        patch.setattr(Ring, "result", at_once)
+        patch.setattr(OsFiles, "pwrite", full)
+        with pytest.raises(fifoq.DiskFull):
+            await queue.put(b"second")
+    await queue.put(b"third")
+    await queue.close()
+    assert await contents(place) == [b"first", b"third"]
+
+
 @pytest.mark.parametrize("level", ["sync", "os"])
 @pytest.mark.parametrize("number", [errno.ECANCELED, errno.EINVAL, errno.EOPNOTSUPP])
 async def test_a_ring_that_never_writes_here_is_given_up(
@@ -536,6 +602,7 @@ STEPS = [
     (Ring, "result"),
     (Ring, "next"),
     (RingWriter, "_look_again"),
+    (Begun, "note"),
     (Begun, "end"),
     (DirectTail, "written"),
 ]

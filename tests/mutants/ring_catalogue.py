@@ -64,8 +64,43 @@ BEGUN_MUTANTS: Final = (
     Mutant(
         "a frame that was begun without a sync is forgotten by the next one",
         "begun",
-        "                log.tail.dirty = True\n",
-        "                pass\n",
+        "            tail.dirty = True\n        tail.advance",
+        "            pass\n        tail.advance",
+        (BEGUN,),
+    ),
+    Mutant(
+        "what was noted while it was written is noted again at its end",
+        "begun",
+        "            if not self.noted:\n                self.note()\n            if self.sync:\n",
+        "            self.note()\n            if self.sync:\n",
+        (BEGUN,),
+    ),
+    Mutant(
+        "what was noted half way counts as noted",
+        "begun",
+        "        if self.noted is None:\n            raise InterruptedError",
+        "        if False:\n            raise InterruptedError",
+        (BEGUN,),
+    ),
+    Mutant(
+        "what was noted is appended behind itself",
+        "begun",
+        "            if self.noted is False:\n                log.status = OPEN\n",
+        "            if True:\n                log.status = OPEN\n",
+        (BEGUN,),
+    ),
+    Mutant(
+        "a frame that was noted and then refused is forgotten",
+        "begun",
+        "            raise sync_error(tail.name, error) from error\n        tail.dirty = True\n",
+        "            pass\n        tail.dirty = True\n",
+        (BEGUN,),
+    ),
+    Mutant(
+        "a frame that was noted and then written is not synced",
+        "begun",
+        "            raise sync_error(tail.name, error) from error\n        tail.dirty = True\n",
+        "            raise sync_error(tail.name, error) from error\n",
         (BEGUN,),
     ),
     Mutant(
@@ -100,6 +135,22 @@ RING_MUTANTS: Final = (
         RING,
     ),
     _mutant(
+        "a commit is noted before the kernel could refuse it",
+        "ring_writer",
+        "            self._look_and_report()\n            begun = self._begun\n",
+        "            if self._at_once and self._begun is not None and not self._begun.noted:\n"
+        "                self._begun.note()\n"
+        "            self._look_and_report()\n            begun = self._begun\n",
+        RING,
+    ),
+    _mutant(
+        "a commit is not noted while the disk is at it",
+        "ring_writer",
+        "            if self._at_once and begun.noted is False:\n",
+        "            if False:\n",
+        RING,
+    ),
+    _mutant(
         "the loop looks for the end of slow commits too",
         "ring_writer",
         "        elif time.perf_counter() - self._begun_at < LOOK_SECONDS:\n",
@@ -116,8 +167,8 @@ RING_MUTANTS: Final = (
     _mutant(
         "the loop starts writes that the journal may hold up",
         "ring_writer",
-        "            at_once = self._clock.stands_still(begun.file)\n",
-        "            at_once = True\n",
+        "            self._at_once = self._clock.stands_still(begun.file)\n",
+        "            self._at_once = True\n",
         RING,
     ),
     _mutant(
@@ -208,8 +259,8 @@ RING_MUTANTS: Final = (
     _mutant(
         "what is not synced is written by the loop itself",
         "ring_writer",
-        "            at_once = False\n",
-        "            at_once = True\n",
+        "            self._at_once = False\n",
+        "            self._at_once = True\n",
         RING,
     ),
     _mutant(

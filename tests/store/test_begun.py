@@ -102,8 +102,7 @@ def prepared_elsewhere(log: Log) -> Draft:
 
 def test_a_commit_that_was_begun_can_be_written_in_the_usual_way(log: Log) -> None:
     begun_put(log).write()
-    draft = log.draft()
-    draft.remove(log.queue("a"), [(1, 1, records_weight(len(b"first"), 1))])
+    draft = removal_of_first(log)
     begun = log.begin(draft, sync=True)
     assert begun is not None
     begun.write()
@@ -154,6 +153,89 @@ def test_a_state_that_can_not_be_noted_stops_the_log(
     monkeypatch.setattr(log.state, "put", no_memory)
     with pytest.raises(MemoryError):
         begun.end(0.0)
+    with pytest.raises(StoreFailed):
+        log.put("a", [b"third"])
+    log.close()
+
+
+def test_what_was_noted_while_it_was_written_is_noted_once(files: SimFiles, log: Log) -> None:
+    for drafted in (prepared, removal_of_first):
+        begun = log.begin(drafted(log), sync=True)
+        assert begun is not None
+        before = log.sequence
+        begun.note()
+        assert log.status is Status.FAILED, "nobody may believe what is not durable"
+        assert log.durable_upto == before
+        write(files, begun)
+        begun.end(0.0)
+        assert log.durable_upto == log.sequence == before + 1
+    log.put("a", [b"third"])
+    assert payloads(log) == [b"second", b"third"]
+    log.close()
+    with open_log(PATH, files=files, clock=ManualClock()) as again:
+        assert payloads(again) == [b"second", b"third"]
+
+
+def removal_of_first(log: Log) -> Draft:
+    draft = log.draft()
+    draft.remove(log.queue("a"), [(1, 1, records_weight(len(b"first"), 1))])
+    return draft
+
+
+def test_what_was_noted_can_still_be_written_in_the_usual_way(files: SimFiles, log: Log) -> None:
+    begun = begun_put(log)
+    begun.note()
+    begun.write()
+    assert (log.status, log.durable_upto) == (Status.OPEN, log.sequence)
+    for image in power_images(files):
+        with open_log(PATH, files=SimFiles.from_image(image), clock=ManualClock()) as again:
+            assert payloads(again) == [b"first", b"second"]
+    log.put("a", [b"third"])
+    assert payloads(log) == [b"first", b"second", b"third"]
+    log.close()
+
+
+def test_a_disk_that_refuses_what_was_noted_stops_the_log(
+    files: SimFiles, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = begun_put(log)
+    begun.note()
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "pwrite", full)
+        with pytest.raises(DurabilityError):
+            begun.write()
+    with pytest.raises(StoreFailed):
+        log.put("a", [b"third"])
+    log.close()
+    files.process_crash()
+    with open_log(PATH, files=files, clock=ManualClock()) as again:
+        assert payloads(again) == [b"first"]
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["ended", "written"])
+def test_what_was_noted_half_way_stops_the_log(
+    files: SimFiles, log: Log, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    begun = begun_put(log)
+
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(log.state, "put", no_memory)
+        with pytest.raises(MemoryError):
+            begun.note()
+    write(files, begun)
+    if ends:
+        with pytest.raises(InterruptedError):
+            begun.end(0.0)
+    else:
+        with pytest.raises(DurabilityError):
+            begun.write()
     with pytest.raises(StoreFailed):
         log.put("a", [b"third"])
     log.close()

@@ -113,6 +113,8 @@ class WholeBlocks:
             if start + len(blocks) <= begun.filled and len(front) == begun.offset - start:
                 written = file.files.pwrite(file.handle, blocks, start)
             if written == len(blocks):
+                if begun.log.sequence % 2:
+                    begun.note()
                 file.files.datasync(file.handle)
             else:
                 # As of a write that was not tried, or that was cut short.
