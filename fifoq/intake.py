@@ -141,8 +141,8 @@ class Intake:
             self._raise_failure()
         if self.closed or self.closing:
             raise QueueClosed(f"{self.path}: the store is closed. Open it anew.")
-        # Of one thread one loop runs: asking for it by name costs a system call.
-        if threading.get_ident() != self.thread or not self.loop.is_running():
+        running = asyncio._get_running_loop()
+        if running is not self.loop or threading.get_ident() != self.thread:
             raise WrongLoop(
                 f"{self.path}: the queue belongs to the thread and event loop that opened it. "
                 f"Nothing was changed. Use fifoq.sync for threads; from another loop, close it "

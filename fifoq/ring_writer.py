@@ -115,7 +115,6 @@ class RingWriter:
         try:
             self._submit(ring, begun)
         except OSError as error:
-            self._begun = None
             self._leave(begun, for_good=error.errno not in _NOT_NOW)
         except BaseException:
             if self._begun is not None and ring.taken != self._taken:
@@ -175,13 +174,16 @@ class RingWriter:
         self._writer.join()
 
     def _join_ring(self) -> None:
-        """Wait for the kernel."""
+        """Wait for the kernel. The thread gets nothing of it: another job may follow at once."""
         if self._begun is not None and self._ring is not None:
             self._ring.wait()
-            self._look()
+            self._look(tries_again=False)
 
-    def _look(self) -> None:
-        """End the commit that is under way if the kernel has ended it."""
+    def _look(self, *, tries_again: bool = True) -> None:
+        """End the commit that is under way if the kernel has ended it.
+
+        What it did not do is left to the thread, or has failed if that is not to be.
+        """
         ring, begun = self._ring, self._begun
         assert ring is not None
         assert begun is not None
@@ -192,13 +194,10 @@ class RingWriter:
         if self._awaited:
             self._quick = seconds < LOOK_SECONDS
         if result == self._length:
-            try:
-                self._note_written(begun, seconds)
-            finally:
-                ring.next()
-        elif self._may_be_tried_again(begun, result):
-            self._begun = None
+            # Who is interrupted in here finds the result again, and may end the commit once more.
+            self._note_written(begun, seconds)
             ring.next()
+        elif tries_again and self._may_be_tried_again(begun, result):
             # A direct write that is short is none; any other may find a full disk half way.
             never = -result in _NOT_HERE or (begun.sync and result >= 0)
             self._leave(begun, for_good=never)
@@ -304,11 +303,14 @@ class RingWriter:
 
     def _leave(self, begun: Begun, *, for_good: bool) -> None:
         """Let the thread write what was begun, and whatever follows if this says so."""
-        self._in_ring = False
+        rest = Rest(begun, awaited=self._awaited)
+        # Up to here whoever is interrupted finds it in the ring again, and from here on the thread
+        # has it. A result that nobody fetched is not that of the next request.
+        self._begun, self._in_ring = None, False
+        self._writer.start(rest)
         self.under_way.discard(self)
         if for_good:
             self._drop_ring()
-        self._writer.start(Rest(begun, awaited=self._awaited))
 
     def _drop_ring(self) -> None:
         ring, self._ring = self._ring, None

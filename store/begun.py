@@ -47,6 +47,8 @@ class Begun(msgspec.Struct, eq=False):
     """Whether it is to be durable at its end, or only handed to the kernel."""
     noted: bool | None = False
     """Whether the state says what the frame says; None while that is being done."""
+    stumbled: BaseException | None = None
+    """What came between."""
 
     @property
     def file(self) -> SegmentFile:
@@ -65,8 +67,18 @@ class Begun(msgspec.Struct, eq=False):
         has failed. OSError if an earlier try was interrupted: then nobody knows the state.
         """
         if self.noted is None:
-            raise InterruptedError(errno.EINTR, "interrupted while a frame was noted")
+            raise InterruptedError(
+                errno.EINTR, "interrupted while a frame was noted"
+            ) from self.stumbled
         self.noted = None
+        try:
+            self._note()
+        except BaseException as error:
+            self.stumbled = error
+            raise
+        self.noted = True
+
+    def _note(self) -> None:
         tail, draft = self.log.tail, self.draft
         if not self.sync:
             tail.dirty = True
@@ -76,7 +88,6 @@ class Begun(msgspec.Struct, eq=False):
         else:
             drafted.note(self.log, draft, self.offset, len(self.frame), self.checksum)
             draft.committed = True
-        self.noted = True
 
     def end(self, seconds: float) -> None:
         """The frame lies at its place, durable if it was to be; that took so long."""
@@ -109,9 +120,9 @@ class Begun(msgspec.Struct, eq=False):
                 self._append()
             else:
                 self._write_noted()
-                log.status = OPEN
             if self.sync:
                 log.sync_tail()
+            log.status = OPEN
         finally:
             self._give_turn_back()
 

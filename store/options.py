@@ -71,7 +71,7 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ahead_bytes(self) -> int:
-        """How far zeros are written ahead: not past the end of a small segment."""
+        """How far zeros are written ahead, of the reserve aside: less in small segments."""
         return min(self.fill_bytes, self.segment_bytes // FILL_SHARE)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -527,6 +528,28 @@ async def test_another_thread_or_loop_is_refused(bench: Bench) -> None:
         thread.join()
         assert len(found) == 2
         assert await q.take() == b"a"
+
+
+def test_the_thread_that_opened_it_is_refused_while_another_runs_the_loop(tmp_path: Path) -> None:
+    """Both would change the queue at once: that the loop runs does not say that it runs here."""
+    loop = asyncio.new_event_loop()
+
+    async def opened() -> fifoq.Queue[bytes]:
+        return await fifoq.open(tmp_path / "store")
+
+    q = loop.run_until_complete(opened())
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result(20)
+    try:
+        with pytest.raises(WrongLoop):
+            q.submit(b"a")
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+    assert len(q) == 0
+    loop.run_until_complete(q.close())
+    loop.close()
 
 
 async def test_the_child_of_a_fork_is_refused(bench: Bench) -> None:

@@ -99,6 +99,9 @@ def answer(monkeypatch: pytest.MonkeyPatch, change: Callable[[int], int]) -> Non
     monkeypatch.setattr(Ring, "result", changed)
 
 
+LOOKS = 5
+
+
 def let_notes(monkeypatch: pytest.MonkeyPatch, queue: Queue[bytes], notes: bool) -> list[Begun]:
     """Have the disk be slower than a few looks, so that commits are noted first; or none be."""
     monkeypatch.setattr(FileClock, "stands_still", lambda *_: notes)
@@ -106,11 +109,10 @@ def let_notes(monkeypatch: pytest.MonkeyPatch, queue: Queue[bytes], notes: bool)
     monkeypatch.setattr(ring_writer, "LOOK_SECONDS", 10.0)
     runner_of(queue)._quick = True
     noted: list[Begun] = []
-    result, note = Ring.result, Begun.note
+    result, note, looks = Ring.result, Begun.note, iter(range(LOOKS if notes else 0))
 
     def late(ring: Ring) -> int | None:
-        found = result(ring)
-        return found if noted or not notes else None
+        return result(ring) if next(looks, None) is None else None
 
     def noting(begun: Begun) -> None:
         note(begun)
@@ -604,6 +606,7 @@ STEPS = [
     (RingWriter, "_look_again"),
     (Begun, "note"),
     (Begun, "end"),
+    (RingWriter, "_end"),
     (DirectTail, "written"),
 ]
 
@@ -633,6 +636,8 @@ async def test_whatever_is_raised_in_a_commit_nobody_is_told_what_is_not_so(
     queue = await fifoq.open(place, durability=level)
     await queue.put(b"first")
     await queue.put(b"second")
+    if step == "note" and level == "sync":
+        let_notes(monkeypatch, queue, True)
     plain, armed = getattr(owner, step), [True]
 
     def stumbling(*arguments: Any, **keywords: Any) -> Any:
@@ -662,6 +667,58 @@ async def test_whatever_is_raised_in_a_commit_nobody_is_told_what_is_not_so(
     assert found[:2] == [b"first", b"second"]
     confirmed = [b"%d" % n for n, told in enumerate(outcomes) if not isinstance(told, Exception)]
     assert confirmed == [] or found[2:] == confirmed
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "behind"])
+async def test_a_hand_over_to_the_thread_that_is_interrupted_leaves_nobody_waiting(
+    place: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    """Neither the ring nor the thread had the commit then: its put and the close hung."""
+    queue = await fifoq.open(place)
+    await queue.put(b"first")
+    plain, armed = RingWriter._leave, [True]
+
+    def stumbling(runner: RingWriter, begun: Begun, *, for_good: bool) -> None:
+        stumbles = armed and armed.pop()
+        if stumbles and not after:
+            raise KeyboardInterrupt
+        plain(runner, begun, for_good=for_good)
+        if stumbles:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        answer(patch, lambda result: -errno.EAGAIN if armed else result)
+        patch.setattr(RingWriter, "_leave", stumbling)
+        for method in ("_look_and_report", "_look_again"):
+            patch.setattr(RingWriter, method, _calmly(getattr(RingWriter, method)))
+        await asyncio.wait_for(queue.put(b"second"), 20)
+    await asyncio.wait_for(queue.close(), 20)
+    assert await contents(place) == [b"first", b"second"]
+
+
+async def test_what_was_given_up_is_not_left_to_the_thread_beside_the_next_job(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread's end was taken for that of the close: the log was never closed."""
+    queue = await fifoq.open(place)
+    await queue.put(b"first")
+    committer, pump, write = queue._committer, queue._committer.pump, Ring.write
+
+    def interrupted(ring: Ring, *where: int, **how: bool) -> None:
+        write(ring, *where, **how)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        answer(patch, lambda _: -errno.EAGAIN)
+        patch.setattr(Ring, "write", interrupted)
+        patch.setattr(committer, "pump", lambda: _without_interrupt(pump))
+        receipt = queue.submit(b"second")
+        committer.pump()
+        with pytest.raises(fifoq.FifoqError):
+            await asyncio.wait_for(receipt, 20)
+    with suppress(fifoq.FifoqError):
+        await asyncio.wait_for(queue.close(), 20)
+    assert (await contents(place))[:1] == [b"first"]
 
 
 def _without_interrupt(call: Callable[[], None]) -> None:

@@ -135,6 +135,35 @@ RING_MUTANTS: Final = (
         RING,
     ),
     _mutant(
+        "a commit that was given up goes to the thread beside the next job",
+        "ring_writer",
+        "            self._look(tries_again=False)\n",
+        "            self._look()\n",
+        RING,
+    ),
+    _mutant(
+        "a commit on its way to the thread is nobody's",
+        "ring_writer",
+        "            never = -result in _NOT_HERE or (begun.sync and result >= 0)\n",
+        "            never = -result in _NOT_HERE or (begun.sync and result >= 0)\n"
+        "            self._begun = None\n",
+        RING,
+    ),
+    _mutant(
+        "a result is thrown away before the commit has ended",
+        "ring_writer",
+        "            self._note_written(begun, seconds)\n            ring.next()\n",
+        "            ring.next()\n            self._note_written(begun, seconds)\n",
+        RING,
+    ),
+    _mutant(
+        "the thread that opened a store may use it wherever its loop runs",
+        "intake",
+        "        if running is not self.loop or threading.get_ident() != self.thread:\n",
+        "        if not self.loop.is_running() or threading.get_ident() != self.thread:\n",
+        "tests/fifoq/test_life.py",
+    ),
+    _mutant(
         "a commit is noted before the kernel could refuse it",
         "ring_writer",
         "            self._look_and_report()\n            begun = self._begun\n",

@@ -32,8 +32,8 @@ SEGMENT_BYTES: Final = 256 << 10
 MEMORY_RECORDS: Final = 250
 """More than are filled ahead, and fewer than fit on the disk once it has space again."""
 LAG_SECONDS_MAX: Final = 0.1
-HANG_SECONDS: Final = 0.4
 """Generous: the machine is shared. What was measured is printed."""
+HANG_SECONDS: Final = 0.4
 
 
 def item(number: int) -> bytes:
@@ -395,8 +395,10 @@ async def hanging_disk(directory: Path, hangs: int) -> None:
         for _ in range(hangs):
             # The pauses are real: what is met is one of many moments of real work.
             await asyncio.sleep(random.uniform(0.1, 0.13))
-            freeze = f"fsfreeze -f {outer}; sleep {HANG_SECONDS}; fsfreeze -u {outer}"
-            await (await asyncio.create_subprocess_exec("sh", "-c", freeze)).wait()
+            freeze = f"fsfreeze -f {outer} && sleep {HANG_SECONDS}; fsfreeze -u {outer}"
+            status = await (await asyncio.create_subprocess_exec("sh", "-c", freeze)).wait()
+            assert status == 0, "only what was frozen can be let go"
+        assert journal.poll() is None, "nobody kept the journal busy"
     finally:
         journal.kill()
         journal.wait()
@@ -406,6 +408,9 @@ async def hanging_disk(directory: Path, hangs: int) -> None:
     assert all(task.cancelled() for task in producers)
     print(f"lag_ms={lag.worst * 1000:.1f}")
     assert lag.worst < HANG_SECONDS / 2, lag.worst
+    for queue in queues:
+        # One at least between two hangs: both were at work when the disk began to hang.
+        assert queue.stats().total_take_count > hangs, queue
     await store.close()
 
 

@@ -231,8 +231,9 @@ def test_what_was_noted_half_way_stops_the_log(
             begun.note()
     write(files, begun)
     if ends:
-        with pytest.raises(InterruptedError):
+        with pytest.raises(InterruptedError) as raised:
             begun.end(0.0)
+        assert isinstance(raised.value.__cause__, MemoryError)
     else:
         with pytest.raises(DurabilityError):
             begun.write()
