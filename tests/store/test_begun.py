@@ -24,6 +24,7 @@ from store.blocks import records_weight
 from store.compression import ZLIB, Compression
 from store.errors import ConcurrentUse
 from store.plain import PlainPut
+from store.segment import segment_name
 from tests.store.conftest import PATH
 from tests.support.clock import ManualClock
 
@@ -449,3 +450,24 @@ def test_a_commit_that_failed_behind_its_end_stops_the_log(files: SimFiles, log:
     with pytest.raises(StoreFailed):
         log.put("a", [b"x"])
     log.close()
+
+
+def test_a_commit_that_has_ended_may_end_again(files: SimFiles, log: Log) -> None:
+    """Whoever was interrupted as it ended finds its result again."""
+    begun = begun_put(log)
+    write(files, begun)
+    begun.end(0.0)
+    sequence = log.sequence
+    begun.end(0.0)
+    assert (log.sequence, log.durable_upto, log.status) == (sequence, sequence, Status.OPEN)
+    log.put("a", [b"third"])
+    assert payloads(log) == [b"first", b"second", b"third"]
+    log.close()
+
+
+def test_a_segment_gives_back_the_handle_for_direct_writes(files: SimFiles, log: Log) -> None:
+    file = log.tail.file
+    file.direct = files.open(log.directory.handle, segment_name(file.number), write=True)
+    log.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        files.size(file.direct)

@@ -227,3 +227,18 @@ def test_a_directory_in_which_no_files_can_be_made_is_told(
         files.require_writable(directory)
     assert raised.value.errno == number
     files.close(directory)
+
+
+def test_waiting_for_writes_changes_nothing(files: OsFiles, directory: Handle) -> None:
+    handle = files.create(directory, "a")
+    files.pwrite(handle, b"some", 0)
+    assert files.await_writes(directory, "a")
+    assert (files.size(handle), files.pread(handle, 100, 0)) == (4, b"some")
+    files.close(handle)
+
+
+def test_where_nothing_can_be_allocated_nobody_waits_for_writes(
+    files: OsFiles, directory: Handle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "posix_fallocate")
+    assert not files.await_writes(directory, "a")
