@@ -193,7 +193,7 @@ class Queue(Putting[T], Taking[T], Removing[T], Picking[T]):
 
     @property
     def removed_upto(self) -> int:
-        """Every counter up to here is removed, and that is committed."""
+        """Every counter up to here is removed, and that is committed or being written."""
         return self._state.genesis.floor
 
     async def show_readers(self) -> None:
