@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from fifoq.control.client import ANSWER_SECONDS, connect
-from fifoq.control.messages import NotThere, Request
+from fifoq.control.client import ANSWER_SECONDS, Client, NoAnswer, connect
+from fifoq.control.messages import GetStats, NotThere, Request, Stats
 from fifoq.control.place import is_there
 from fifoq.view import View
 from store import AlreadyOpen
@@ -72,6 +72,7 @@ async def session(path: str, *, make: bool = False) -> AsyncIterator[Session]:
         client = await connect(path) if is_there(path) else None
         if client is not None:
             async with client:
+                await _require_answers(client, path)
                 yield client
             return
         try:
@@ -90,6 +91,17 @@ async def session(path: str, *, make: bool = False) -> AsyncIterator[Session]:
             finally:
                 visit.leave()
         return
+
+
+async def _require_answers(client: Client, path: str) -> None:
+    """Some requests may take for ever: first see that the owner answers at all. NoAnswer"""
+    try:
+        await client.ask(GetStats(), Stats, seconds=BUSY_SECONDS)
+    except NoAnswer:
+        raise NoAnswer(
+            f"{path}: the owner of the store does not answer. Nothing was changed. See whether "
+            f"that process is stuck."
+        ) from None
 
 
 @contextmanager

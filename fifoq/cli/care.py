@@ -45,11 +45,11 @@ def verify(path: StorePath, json: Json = False) -> None:
         with progress("verify", "bytes") as shown:
             report = check_store(path, progress=shown)
     except FifoqError as error:
-        if json:
-            print_json({"error": str(error), "kind": type(error).__name__})
-        else:
-            typer.echo(str(error), err=True)
         status = DAMAGED if isinstance(error, CorruptionError) else NOT_CHECKED
+        if json:
+            print_json({"error": str(error), "kind": type(error).__name__, "status": status})
+        else:
+            typer.echo(f"fifoq: {error}", err=True)
         raise typer.Exit(status) from None
     if json:
         print(as_json({"sound": report.sound, "report": report}).decode())

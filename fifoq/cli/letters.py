@@ -78,7 +78,9 @@ def show(
 
     Status 3 if there is none of that counter.
     """
-    from fifoq.cli.output import escaped, print_facts, print_json, shown_data
+    from fifoq.cli.output import escaped, print_facts, print_json, shown_data, value_json
+    from fifoq.cli.reading import is_typed
+    from store import Reader
 
     found = _letters_of(path, queue, start=counter, count=1)
     if not found or found[0].key.counter != counter:
@@ -86,13 +88,17 @@ def show(
             Status.NOTHING, f"queue {queue!r} has no dead letter {counter}.", kind="NotThere"
         )
     letter = found[0]
+    with Reader(path) as reader:
+        typed = is_typed(reader, f"{queue}.dlq")
     if json:
-        print_json({**_told(letter), "traceback": letter.traceback, **shown_data(letter.payload)})
+        data = shown_data(letter.payload, typed=typed)
+        print_json({**_told(letter), "traceback": letter.traceback, **data})
         return
     told = _told(letter)
     headers = told.pop("headers")
     print_facts({**told, **{f"header {name}": value for name, value in headers.items()}})
-    print(f"\n{escaped(letter.payload).decode()}")
+    payload = value_json(letter.payload) if typed else letter.payload
+    print(f"\n{escaped(payload).decode()}")
     if letter.traceback:
         print(f"\n{letter.traceback.rstrip()}")
 

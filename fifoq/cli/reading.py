@@ -80,9 +80,14 @@ def _newest(reader: Reader, queue: str, count: int, follow: bool) -> Iterator[Re
 
 
 def _write(reader: Reader, writer: RecordWriter, block: RecordBlock) -> None:
-    state = reader.state.queues.get(block.queue)
-    typed = state is not None and read_kept(state.configuration).schema is not None
+    typed = is_typed(reader, block.queue)
     column = block.columns.get(HEADERS)
     headers = column if isinstance(column, list) else [b""] * block.count
     for key, payload, encoded in zip(block.keys(), block.payloads(), headers, strict=True):
         writer.write(key, payload, decode_headers(encoded), typed=typed)
+
+
+def is_typed(reader: Reader, queue: str) -> bool:
+    """Whether the queue was opened with a type, so that its records are shown as JSON."""
+    state = reader.state.queues.get(queue)
+    return state is not None and read_kept(state.configuration).schema is not None

@@ -44,7 +44,7 @@ from fifoq.dead_letters import DeadLetters, name_of_letters
 from fifoq.delivery import Delivery
 from fifoq.errors import SchemaMismatch, StaleLease
 from fifoq.explain import Explanation
-from fifoq.marked import mark_of, pour
+from fifoq.marked import keep_mark, mark_of, pour
 from fifoq.queue import Queue
 from fifoq.store import Store
 from fifoq.view import stats_of
@@ -143,6 +143,10 @@ class Visit:
         return Stats(process=os.getpid(), version=__version__, opened=opened, queues=queues)
 
     async def _pour(self, request: Pour) -> Count:
+        if not request.payloads:
+            # Of no queue: one that is only named here would be made.
+            await keep_mark(self._store, request.name, request.mark)
+            return Count(count=0)
         queue = await self._store.lend(request.queue)
         await pour(
             self._store, queue, request.name, request.mark, request.payloads, request.attributes
