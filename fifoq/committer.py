@@ -19,7 +19,6 @@ from fifoq.jobs import (
     Commit,
     Job,
     Read,
-    Waiter,
     add_batch,
     as_ours,
     counters_run_low,
@@ -166,10 +165,10 @@ class Committer(Settling):
 
     def _abandon(self, error: FifoqError) -> None:
         """Stop, and tell those whose job was at hand: it is not known what became of it."""
-        waiters: list[Waiter] = []
+        waiters, self._at_hand = self._at_hand, []
         for job in (self._settling, self._job):
             if isinstance(job, Commit):
-                waiters += job.waiters
+                waiters = waiters + job.waiters
             elif isinstance(job, Call):
                 job.fail(error)
         self._settling = self._job = None
@@ -193,7 +192,12 @@ class Committer(Settling):
         if next_job is not None:
             self._last_active = self.loop.time()
             self._job = next_job
+            if next_job is self._last:
+                self._last = None
+            elif self._calls and next_job is self._calls[0]:
+                self._calls.popleft()
             runner.start(next_job)
+        self._at_hand = []
 
     def _has_work(self) -> bool:
         if self._last is not None:
@@ -204,8 +208,7 @@ class Committer(Settling):
 
     def _next_job(self) -> Job | None:
         if self._last is not None:
-            job, self._last = self._last, None
-            return job
+            return self._last
         if self.failure is not None or (self.closed and not self.waiters):
             return None
         if self._reads:
@@ -225,7 +228,7 @@ class Committer(Settling):
                 return commit
         if self._calls:
             self._passed_calls = 0
-            return self._calls.popleft().bound(self._open_log)
+            return self._calls[0].bound(self._open_log)
         return None
 
     def _upkeep(self) -> Job:
@@ -260,6 +263,7 @@ class Committer(Settling):
     def _seal(self, *, puts: bool) -> Commit | None:
         """One frame of what waits; what does not fit stays due."""
         log = self._open_log
+        self._at_hand = self.waiters
         self._due = False
         self._lingered = 0
         if self._flush_timer is not None:

@@ -91,6 +91,8 @@ class Intake:
         self._due = False
         self._job: Job | None = None
         self._settling: Job | None = None
+        self._at_hand: list[Waiter] = []
+        """Those who waited when the next frame was begun: nobody else may know of them yet."""
         self._reads: dict[Line, None] = {}
         self._calls: deque[Call] = deque()
         self._passed_calls = 0
@@ -297,8 +299,9 @@ class Intake:
 
     def _schedule(self) -> None:
         if not self._scheduled:
-            self._scheduled = True
+            # In this order: twice is fine, and whoever is interrupted here must not leave none.
             self.loop.call_soon(self.pump)
+            self._scheduled = True
 
     def cancel_timers(self) -> None:
         for timer in (

@@ -28,6 +28,9 @@ from store.osfiles import OsFiles
 
 LOOK_SECONDS: Final = 0.0003
 """How long the loop looks for a commit's end before it sleeps; slower disks are not looked at."""
+NOTE_SECONDS: Final = 0.00005
+"""When a write that is under way is noted: what the kernel refuses, itself or by a thread of its
+own that it hands the write to, it has refused by then, and the disk is seldom done."""
 WATCH_SECONDS: Final = 0.05
 """How often somebody sees to commits that nobody looks for."""
 WRITER_VARIABLE: Final = "FIFOQ_WRITER"
@@ -247,7 +250,7 @@ class RingWriter:
         ring = self._ring
         if self._begun is None or ring is None:
             self._looking = False
-        elif time.perf_counter() - self._begun_at < LOOK_SECONDS:
+        elif (seconds := time.perf_counter() - self._begun_at) < LOOK_SECONDS:
             # The kernel's own thread that ends the write may be kept from this very processor.
             os.sched_yield()
             self._look_and_report()
@@ -256,9 +259,8 @@ class RingWriter:
                 self._looking = False
                 return
             self._loop.call_soon(self._look_again)
-            if self._at_once and begun.noted is False:
-                # The disk has it: what the kernel refuses at once, it has refused by now. What
-                # fails here is told at the end.
+            if self._at_once and begun.noted is False and seconds > NOTE_SECONDS:
+                # What fails here is told at the end.
                 with suppress(Exception):
                     begun.note()
         else:

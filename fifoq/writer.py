@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, Protocol
 
 from store import Begun
@@ -95,6 +96,9 @@ class Writer:
         self._jobs_started = 0
         self._aside: asyncio.TimerHandle | None = None
         self._patience = 0
+        self._told = True
+        """Whoever is to hear of the last job's end has heard of it."""
+        self._jobs_taken = self._untold_job = 0
         self._stopped = False
         self.finished = False
         self.outcome: object = None
@@ -114,14 +118,26 @@ class Writer:
         loop.add_reader(self._end.reader, self._ended)
 
     def start(self, job: Job) -> None:
+        if self._is_at_work():
+            # Its committer was interrupted and gave it up.
+            self._wait_for_end()
         self._job = job
-        self.finished = False
+        self.finished = self._told = False
         self._jobs_started += 1
         self._patience = 0 if job.awaited else PATIENCE
         if self._aside is None:
             self._stand_aside_later()
         # The last thing: as long as this thread goes on, the other one waits for the interpreter.
         self._go.release()
+
+    def _is_at_work(self) -> bool:
+        """Whether the thread has a job that has not ended, or is about to have it."""
+        taken = self._jobs_taken == self._jobs_started or not self._go.locked()
+        return bool(self._jobs_started) and taken and not self.finished
+
+    def _wait_for_end(self) -> None:
+        while not self.finished:
+            time.sleep(ASIDE_SECONDS)
 
     def stop(self) -> None:
         if self._stopped:
@@ -144,6 +160,7 @@ class Writer:
         while True:
             wait()
             job = self._job
+            self._jobs_taken = self._jobs_started
             if job is None:
                 break
             self._do(job)
@@ -163,8 +180,9 @@ class Writer:
             self.outcome, self.error = None, error
 
     def _ended(self) -> None:
-        self._end.wait()
+        self._end.take()
         self._on_end()
+        self._told = True
 
     def _stand_aside_later(self) -> None:
         self._aside = self._loop.call_later(
@@ -174,11 +192,23 @@ class Writer:
     def _stand_aside(self, seen: int) -> None:
         if self.finished:
             self._aside = None
+            self._see_that_it_is_told()
             return
         if seen == self._jobs_started and not self._patience:
             time.sleep(ASIDE_SECONDS)
         self._patience = max(0, self._patience - 1)
         self._stand_aside_later()
+
+    def _see_that_it_is_told(self) -> None:
+        """Tell of the end if nobody did until the next look: who was to tell was interrupted."""
+        if self._told:
+            return
+        if self._untold_job == self._jobs_started:
+            self._on_end()
+            self._told = True
+        else:
+            self._untold_job = self._jobs_started
+            self._stand_aside_later()
 
 
 class _Signal:
@@ -186,15 +216,18 @@ class _Signal:
 
     def __init__(self) -> None:
         if hasattr(os, "eventfd"):
-            self.reader = self._writer = os.eventfd(0, os.EFD_CLOEXEC)
+            self.reader = self._writer = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         else:
             self.reader, self._writer = os.pipe()
+            os.set_blocking(self.reader, False)
 
     def give(self) -> None:
         os.write(self._writer, _ONE)
 
-    def wait(self) -> None:
-        os.read(self.reader, len(_ONE))
+    def take(self) -> None:
+        """Let it be quiet. It may be so: a loop that was left and runs again calls twice."""
+        with suppress(BlockingIOError):
+            os.read(self.reader, len(_ONE))
 
     def close(self) -> None:
         os.close(self.reader)

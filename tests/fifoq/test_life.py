@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -506,6 +508,39 @@ async def test_an_open_that_is_cancelled_leaves_the_directory_free(bench: Bench)
 
 async def _open(opening: fifoq.Opening[Any]) -> Any:
     return await opening
+
+
+# Interrupts.
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("takes", [False, True], ids=["put", "take"])
+async def test_an_interrupt_while_a_frame_is_put_together_leaves_nobody_waiting(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, takes: bool, raised: type[BaseException]
+) -> None:
+    """Those who waited were in the hands of the one who was interrupted, and of nobody else."""
+    store = await bench.open_store()
+    q = await store.queue("a")
+    await q.put(b"a")
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise raised
+
+    # Behind the moment in which those who wait are handed over.
+    monkeypatch.setattr(q._committer, "_syncs", interrupted)
+    waiting: asyncio.Future[object] = asyncio.ensure_future(q.take() if takes else q.put(b"b"))
+    pump = q._committer.pump
+    monkeypatch.setattr(q._committer, "pump", lambda: _calmly(pump))
+    q._committer.commit_soon()
+    await settle()
+    assert waiting.done()
+    assert isinstance(waiting.exception(), fifoq.DurabilityError)
+    await store.close()
+
+
+def _calmly(pump: Callable[[], None]) -> None:
+    with suppress(KeyboardInterrupt):
+        pump()
 
 
 # Those who must not.

@@ -107,6 +107,7 @@ def let_notes(monkeypatch: pytest.MonkeyPatch, queue: Queue[bytes], notes: bool)
     monkeypatch.setattr(FileClock, "stands_still", lambda *_: notes)
     # Only who looks notes anything, and a busy machine is not to be too slow for that.
     monkeypatch.setattr(ring_writer, "LOOK_SECONDS", 10.0)
+    monkeypatch.setattr(ring_writer, "NOTE_SECONDS", 0.0)
     runner_of(queue)._quick = True
     noted: list[Begun] = []
     result, note, looks = Ring.result, Begun.note, iter(range(LOOKS if notes else 0))

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
@@ -212,3 +216,78 @@ def test_a_thread_that_does_not_start_leaves_no_descriptor(monkeypatch: pytest.M
 
     with assert_nothing_is_left_behind():
         asyncio.run(main())
+
+
+def test_a_job_that_was_given_up_ends_before_the_next_one_begins() -> None:
+    """Who was interrupted behind its start forgot it: a store was not closed, and stayed locked."""
+    order: list[str] = []
+    go = threading.Event()
+
+    def first() -> None:
+        go.wait()
+        order.append("first")
+
+    def second() -> None:
+        # Real: the end of the first one must not be taken for that of this one meanwhile.
+        time.sleep(0.05)
+        order.append("second")
+
+    async def work(writer: Writer, ends: Ends) -> None:
+        writer.start(Work(first))
+        threading.Timer(0.05, go.set).start()
+        writer.start(Work(second))
+        while not writer.finished:
+            await ends.next()
+        assert order == ["first", "second"]
+
+    assert_leaves_nothing(work)
+
+
+def test_an_end_that_nobody_was_told_of_is_told_a_little_later() -> None:
+    """Whoever was to tell was interrupted: nobody went on with the store."""
+
+    async def work(writer: Writer, ends: Ends) -> None:
+        heard, writer._on_end = writer._on_end, _interrupted
+        failures: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda *told: failures.append(told))
+        writer.start(Work(lambda: 5))
+        while not failures:
+            await asyncio.sleep(0)
+        writer._on_end = heard
+        await ends.next()
+
+    assert_leaves_nothing(work)
+
+
+def _interrupted() -> None:
+    raise RuntimeError("as a signal handler may")
+
+
+EXITS = """
+import asyncio, sys, time
+import fifoq
+async def main():
+    queue = await fifoq.open(sys.argv[1])
+    # Large: it is for the thread, with a ring as well.
+    putting = asyncio.ensure_future(queue.put(bytes(1 << 20)))
+    while queue._committer._job is None:
+        await asyncio.sleep(0)
+    # The end of the job and the exit meet in one turn of the loop.
+    time.sleep(0.2)
+    await asyncio.sleep(0)
+    sys.exit(7)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("writer", ["thread", "io_uring"])
+def test_a_task_that_exits_as_a_job_ends_ends_the_process(tmp_path: Path, writer: str) -> None:
+    """The loop is left and runs again to cancel tasks: it read an end twice, and hung there."""
+    done = subprocess.run(
+        [sys.executable, "-c", EXITS, str(tmp_path / "store")],
+        env={**os.environ, "FIFOQ_WRITER": writer},
+        capture_output=True,
+        timeout=JOIN_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 7, done.stderr

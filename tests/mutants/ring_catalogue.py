@@ -175,15 +175,15 @@ RING_MUTANTS: Final = (
     _mutant(
         "a commit is not noted while the disk is at it",
         "ring_writer",
-        "            if self._at_once and begun.noted is False:\n",
+        "            if self._at_once and begun.noted is False and seconds > NOTE_SECONDS:\n",
         "            if False:\n",
         RING,
     ),
     _mutant(
         "the loop looks for the end of slow commits too",
         "ring_writer",
-        "        elif time.perf_counter() - self._begun_at < LOOK_SECONDS:\n",
-        "        elif True:\n",
+        "        elif (seconds := time.perf_counter() - self._begun_at) < LOOK_SECONDS:\n",
+        "        elif seconds := time.perf_counter() - self._begun_at:\n",
         RING,
     ),
     _mutant(
