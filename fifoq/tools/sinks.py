@@ -7,6 +7,7 @@ directory holds `_progress.json`.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from contextlib import suppress
 from typing import Any, BinaryIO, Final, Literal, Protocol
@@ -97,11 +98,11 @@ class FileSink:
     async def begin(self, saved: Saved) -> None:
         with suppress(FileNotFoundError):
             await aiofiles.os.unlink(self._progress)
-        self._file = await aiofiles.open(self._part, "wb")
+        self._file = await _opened(self._part, "wb")
         await self._append(streams.encode(self._format, saved.header))
 
     async def resume(self, saved: Saved) -> None:
-        self._file = await aiofiles.open(self._part, "r+b")
+        self._file = await _opened(self._part, "r+b")
         await self._file.truncate(saved.bytes)
         await self._file.seek(saved.bytes)
         self._bytes = self._saved_bytes = saved.bytes
@@ -288,6 +289,20 @@ async def _load(path: str) -> Saved | None:
             f"{path}: it does not say how far an export is ({error}). Nothing was changed. Remove "
             f"it to begin anew."
         ) from None
+
+
+async def _opened(path: str, mode: Literal["wb", "r+b"]) -> Any:
+    """An open file. Whoever is cancelled meanwhile leaves none behind."""
+
+    async def open_it() -> Any:
+        return await aiofiles.open(path, mode)
+
+    opening = asyncio.ensure_future(open_it())
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        await (await opening).close()
+        raise
 
 
 async def _save(path: str, saved: Saved) -> None:

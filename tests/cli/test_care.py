@@ -41,7 +41,8 @@ def test_a_store_is_verified(tmp_path: Path) -> None:
         "main": [[1, 10]]
     }
     assert "no store here" in here("verify", tmp_path, status=2).err
-    assert here("verify", tmp_path / "none", "--json", status=2).json["kind"] == "AccessError"
+    told = here("verify", tmp_path / "none", "--json", status=2).json
+    assert (told["kind"], told["status"]) == ("AccessError", 2)
 
 
 def test_a_live_store_is_backed_up_and_restored(tmp_path: Path) -> None:

@@ -38,6 +38,13 @@ def test_records_go_out_and_come_back(tmp_path: Path, name: str) -> None:
     here("export", tmp_path / "a", tmp_path / name, status=1)
 
 
+def test_an_import_beside_a_live_owner_makes_the_queue_that_was_named_alone(tmp_path: Path) -> None:
+    with fifoq.sync.open_store(tmp_path) as store:
+        store.queue("jobs").put(b"a")
+        run("import", tmp_path, "-", "-q", "copy", input=b'{"data":"z"}\n')
+        assert store.queues() == ["copy", "jobs"]
+
+
 def test_records_go_through_a_pipe_beside_a_live_owner(tmp_path: Path) -> None:
     fill(tmp_path / "a")
     with fifoq.sync.open(tmp_path / "a") as queue:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import fifoq.sync
+from fifoq.cli import access
 from tests.cli.conftest import Live
 from tests.cli.support import PATIENCE_SECONDS, command, environment, here
 from tests.cli.support import fifoq as run
@@ -127,6 +128,19 @@ def test_stats_of_a_live_store_come_from_its_owner_unless_it_is_stuck(live: Live
         os.kill(live.process.process.pid, signal.SIGCONT)
     assert stuck["owner"] is None
     assert stuck["queues"][0]["total_put_count"] == told["queues"][0]["total_put_count"]
+
+
+def test_an_owner_that_is_stuck_is_not_waited_for_for_ever(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full queue makes whoever puts wait, so a put had no limit; a stopped owner was no end."""
+    monkeypatch.setattr(access, "BUSY_SECONDS", 0.3)
+    os.kill(live.process.process.pid, signal.SIGSTOP)
+    try:
+        said = here("put", live.path, "x", status=5).err
+    finally:
+        os.kill(live.process.process.pid, signal.SIGCONT)
+    assert "does not answer. Nothing was changed" in said
 
 
 def test_queues_are_names_for_scripts_and_a_table_for_people(filled: Path) -> None:

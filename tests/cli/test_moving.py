@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import fifoq.sync
@@ -49,6 +50,20 @@ def test_one_is_shown_whole(failed: Path) -> None:
     assert (
         "holds dead letters itself" in here("dlq", "list", failed, "-q", "main.dlq", status=1).err
     )
+
+
+def test_one_of_a_typed_queue_is_shown_as_json(tmp_path: Path) -> None:
+    with fifoq.sync.open_store(tmp_path) as store:
+        queue = store.queue("jobs", type=Job)
+        queue.put(Job(7))
+        queue.lease().reject("no")
+    assert '{"number":7}' in here("dlq", "show", tmp_path, "1", "-q", "jobs").lines
+    told = here("dlq", "show", tmp_path, "1", "-q", "jobs", "--json").json
+    assert told["data"] == {"number": 7}
+
+
+class Job(msgspec.Struct):
+    number: int
 
 
 def test_some_or_all_are_replayed_or_purged(failed: Path) -> None:
