@@ -72,6 +72,14 @@ def payloads(log: Log) -> list[bytes]:
     return [payload for block in log.read("a") for payload in block.payloads()]
 
 
+def find_no_space(*_: object) -> int:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def find_no_memory(*_: object) -> None:
+    raise MemoryError
+
+
 def test_what_was_begun_and_written_is_there_once_it_has_ended(files: SimFiles, log: Log) -> None:
     begun = begun_put(log)
     write(files, begun)
@@ -129,11 +137,8 @@ def test_a_disk_that_is_full_all_the_same_refuses_it_and_the_log_goes_on(
 ) -> None:
     begun = begun_put(log)
 
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with monkeypatch.context() as patch:
-        patch.setattr(files, "pwrite", full)
+        patch.setattr(files, "pwrite", find_no_space)
         with pytest.raises(DiskFull):
             begun.write()
     assert log.status is Status.OPEN
@@ -148,10 +153,7 @@ def test_a_state_that_can_not_be_noted_stops_the_log(
     begun = begun_put(log)
     write(files, begun)
 
-    def no_memory(*_: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr(log.state, "put", no_memory)
+    monkeypatch.setattr(log.state, "put", find_no_memory)
     with pytest.raises(MemoryError):
         begun.end(0.0)
     with pytest.raises(StoreFailed):
@@ -202,11 +204,8 @@ def test_a_disk_that_refuses_what_was_noted_stops_the_log(
     begun = begun_put(log)
     begun.note()
 
-    def full(*_: object) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with monkeypatch.context() as patch:
-        patch.setattr(files, "pwrite", full)
+        patch.setattr(files, "pwrite", find_no_space)
         with pytest.raises(DurabilityError):
             begun.write()
     with pytest.raises(StoreFailed):
@@ -223,11 +222,8 @@ def test_what_was_noted_half_way_stops_the_log(
 ) -> None:
     begun = begun_put(log)
 
-    def no_memory(*_: object) -> None:
-        raise MemoryError
-
     with monkeypatch.context() as patch:
-        patch.setattr(log.state, "put", no_memory)
+        patch.setattr(log.state, "put", find_no_memory)
         with pytest.raises(MemoryError):
             begun.note()
     write(files, begun)
