@@ -259,6 +259,18 @@ def test_an_end_that_nobody_was_told_of_is_told_a_little_later() -> None:
     assert_leaves_nothing(work)
 
 
+def test_who_is_told_twice_of_an_end_does_not_wait_for_another() -> None:
+    """As a loop does that was left in the middle of a turn, and runs again."""
+
+    async def work(writer: Writer, ends: Ends) -> None:
+        writer.start(Work(lambda: 5))
+        await ends.next()
+        writer._ended()
+        assert ends.count == 2
+
+    assert_leaves_nothing(work)
+
+
 def _interrupted() -> None:
     raise RuntimeError("as a signal handler may")
 

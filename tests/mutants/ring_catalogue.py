@@ -8,6 +8,7 @@ from tests.mutants.catalogue import Mutant
 from tests.mutants.catalogue import of_fifoq as _mutant
 
 RING: Final = "tests/fifoq/test_ring_writer.py"
+WRITER: Final = "tests/fifoq/test_writer.py"
 CLOCK: Final = "tests/fifoq/test_file_clock.py"
 BEGUN: Final = "tests/store/test_begun.py"
 
@@ -133,6 +134,34 @@ RING_MUTANTS: Final = (
         "            not begun.sync or result >= 0 or",
         "            True or",
         RING,
+    ),
+    _mutant(
+        "who is told twice of the end of a job waits for another",
+        "writer",
+        "os.EFD_CLOEXEC | os.EFD_NONBLOCK",
+        "os.EFD_CLOEXEC",
+        WRITER,
+    ),
+    _mutant(
+        "a job begins while the thread is at one that was given up",
+        "writer",
+        "        if self._is_at_work():\n",
+        "        if False:\n",
+        WRITER,
+    ),
+    _mutant(
+        "the end of a job that nobody was told of is never told",
+        "writer",
+        "            self._see_that_it_is_told()\n",
+        "            pass\n",
+        WRITER,
+    ),
+    _mutant(
+        "those who wait are forgotten while their frame is put together",
+        "committer",
+        "        self._at_hand = self.waiters\n",
+        "",
+        "tests/fifoq/test_life.py",
     ),
     _mutant(
         "a commit that was given up goes to the thread beside the next job",
