@@ -172,13 +172,11 @@ class Admitting(Waiting[T]):
         if len(self.tail) < options.buffer_size:
             # The one that fills the buffer must be looked at.
             count = min(count, options.buffer_size - len(self.tail) - 1)
-        self._append = self.tail.append
         self.open_puts(min(count, self._room_left()))
         self._committer.open_window(self)
 
     def _open_strong_puts(self) -> None:
         """Let the next few puts of this turn share the frame of this one without a look."""
-        self._append = self.tail.append
         self.strong_limit = self.next + min(WINDOW_MAX, self._room_left())
         self._committer.open_window(self)
 
@@ -192,8 +190,9 @@ class Admitting(Waiting[T]):
         return room
 
     def _waiter(self, first: int, count: int, level: int) -> Waiter:
-        waiter = Waiter(self._new_future(), self, first, count)
-        self._committer.wait_for(self, waiter, level)
+        committer = self._committer
+        waiter = Waiter(committer.loop.create_future(), self, first, count)
+        committer.wait_for(self, waiter, level)
         return waiter
 
     async def _committed(self, first: int, count: int, level: int) -> None:

@@ -17,6 +17,7 @@ from fifoq.jobs import (
     READ_RECORDS,
     Call,
     Commit,
+    Fill,
     Job,
     Read,
     add_batch,
@@ -184,8 +185,12 @@ class Committer(Settling):
             self._settling = job
             job.settle(self, runner.outcome, runner.error)
             self._settling = None
-            # Those who waited run first: what they want next belongs into the same frame.
-            if self._has_work():
+            if self._leaves_little_room(job):
+                # Whoever wants something next does not notice: the kernel does it meanwhile.
+                self._job = Fill(self._open_log)
+                runner.start(self._job)
+            elif self._has_work():
+                # Those who waited run first: what they want next belongs into the same frame.
                 self._schedule()
             return
         next_job = self._next_job()
@@ -198,6 +203,23 @@ class Committer(Settling):
                 self._calls.popleft()
             runner.start(next_job)
         self._at_hand = []
+
+    def _leaves_little_room(self, job: Job) -> bool:
+        """Whether zeros ahead are to be written now: behind records that nobody has synced.
+
+        Zeros that are not synced keep a synced frame waiting, and on a full disk nobody puts.
+        """
+        return (
+            isinstance(job, Commit)
+            and not job.synced
+            and job.record_count > 0
+            and self._job is None
+            and self._last is None
+            and self.usable
+            and self.runner is not None
+            and self.runner.beside
+            and self._open_log.filling_due()
+        )
 
     def _has_work(self) -> bool:
         if self._last is not None:
@@ -262,7 +284,8 @@ class Committer(Settling):
 
     def _seal(self, *, puts: bool) -> Commit | None:
         """One frame of what waits; what does not fit stays due."""
-        log = self._open_log
+        log = self.log
+        assert log is not None
         self._at_hand = self.waiters
         self._due = False
         self._lingered = 0
@@ -360,7 +383,8 @@ class Committer(Settling):
         batch = line.seal_puts()
         self.waiting_bytes -= batch.frame_bytes
         self.sealed_bytes += batch.frame_bytes
-        self._give_room()
+        if self._room_waiters:
+            self._give_room()
         waiters, self.waiters = self.waiters, []
         level, self._level = self._level, MEMORY
         records = batch.upto - batch.first + 1

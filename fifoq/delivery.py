@@ -70,13 +70,13 @@ class Delivery(msgspec.Struct, Generic[T], eq=False):
         Cancelled, it is applied or not, and may be repeated.
         """
         leases = self._leases
-        counter = self._counter
-        if leases.acks_pass and self.state == "leased":
+        queue, counter = leases.queue, self._counter
+        if queue.acks_pass and self.state == "leased":
             del leases.held[counter]
             self.state = "acked"
             # Not the delivery: whatever it holds is free from now on.
             leases.acked[counter] = len(self._payload)
-            leases.queue.bias -= 1
+            queue.bias -= 1
             return True
         return await leases.ack(self)
 

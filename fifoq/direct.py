@@ -14,7 +14,7 @@ import os
 from typing import Final
 
 from fifoq.uring import overwrites_in_place
-from store import Begun
+from fifoq.writer import Started
 from store.begun import BEGUN_BYTES_MAX
 from store.files import Handle
 from store.osfiles import OsFiles
@@ -41,7 +41,7 @@ class DirectTail:
         """Where the last frame written from here ends: the memory begins with its block."""
         self._filled = 0
 
-    def stage(self, begun: Begun) -> tuple[int, int]:
+    def stage(self, begun: Started) -> tuple[int, int]:
         """Lay out the blocks that the frame touches; returns their offset and length.
 
         OSError: it cannot be written directly, or not without waiting.
@@ -66,7 +66,7 @@ class DirectTail:
             view[end:length] = _ZEROS[: length - end]
         return start, length
 
-    def written(self, begun: Begun) -> None:
+    def written(self, begun: Started) -> None:
         """The frame that was staged is durable: keep the block in which it ends."""
         start = begun.offset & self._mask
         end = begun.offset + len(begun.frame)
@@ -76,7 +76,7 @@ class DirectTail:
             view[: end - last] = view[last - start : end - start]
         self._end = end
 
-    def follow(self, begun: Begun) -> None:
+    def follow(self, begun: Started) -> None:
         """Be at the segment where the frame belongs. OSError if the ring must not write there."""
         file, directory = begun.file, begun.log.directory
         if file is self._file:

@@ -30,14 +30,22 @@ class FileClock:
 
     def stands_still(self, file: object) -> bool:
         """Whether a write now leaves the file's time; it counts as the last write from here on."""
-        tick, same = time.clock_gettime_ns(_COARSE), file is self._file
-        age = time.time_ns() - tick
-        self._file = file
+        same, self._file = file is self._file, file
+        latest = self._age
+        tick, age = self.look()
         if tick != self._tick:
             self._tick = tick
             # Forget slowly: ticks need not stay as late as they were.
             self._age -= TICK_NS // 64
             return False
-        early = age < self._age - CLOSE_NS
-        self._age = min(max(self._age, age), 2 * TICK_NS)
-        return same and early
+        return same and age < latest - CLOSE_NS
+
+    def look(self) -> tuple[int, int]:
+        """See how old a tick becomes, and say which is the last one and how old it is."""
+        # In this order: who is interrupted in between takes it for younger than it is.
+        now = time.time_ns()
+        tick = time.clock_gettime_ns(_COARSE)
+        age = now - tick
+        if age > self._age:
+            self._age = min(age, 2 * TICK_NS)
+        return tick, age

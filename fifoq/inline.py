@@ -15,6 +15,7 @@ class InlineRunner:
     """Runs each job in `start`; its end is reported in the loop's next turn."""
 
     kind = "inline"
+    beside = False
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, on_end: Callable[[], None], name: str

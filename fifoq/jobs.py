@@ -26,6 +26,7 @@ from store import (
     Draft,
     DurabilityError,
     FifoqError,
+    Filling,
     Log,
     RecordBlock,
     Status,
@@ -101,6 +102,25 @@ class Commit(msgspec.Struct, eq=False):
             committer.refuse(self, as_ours(error))
         else:
             committer.fail(as_ours(error), self.waiters)
+
+
+class Fill:
+    """Writes zeros ahead of the frames to come; nobody waits for it, and it may be left undone."""
+
+    awaited = False
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def run(self) -> object:
+        return None
+
+    def begin(self) -> Filling | None:
+        return self._log.begin_filling()
+
+    def settle(self, committer: Committer, outcome: object, error: BaseException | None) -> None:
+        if self._log.status is Status.FAILED:
+            committer.fail(as_ours(error) if error else stopped(self._log), [])
 
 
 class Read:

@@ -154,7 +154,9 @@ class LaneQueue(Queue[T]):
             ]
             self.fetching.update(wanted)
             done = partial(self._fetched_ahead, wanted)
-            self._committer.run_call(Fetch(self.name, wanted, done, self._new_future()))
+            self._committer.run_call(
+                Fetch(self.name, wanted, done, self._committer.loop.create_future())
+            )
 
     def _fetched_ahead(
         self, counters: Sequence[int], fetched: Fetched, error: FifoqError | None

@@ -30,7 +30,6 @@ class Leases(Held[T]):
         "_window_now",
         "_window_start",
         "acked",
-        "acks_pass",
         "given",
         "noting",
         "window_deadline",
@@ -45,8 +44,6 @@ class Leases(Held[T]):
         """Counters that were handed out since the last commit."""
         self.acked: dict[int, int] = {}
         """Counters that were acked since the last commit, with the lengths of their payloads."""
-        self.acks_pass = False
-        """An ack may pass without a look, until the loop turns."""
         self.window_time = self._window_now = 0
         self.window_deadline = 0.0
         self._window_start = 0
@@ -153,7 +150,7 @@ class Leases(Held[T]):
         self.window_deadline = deadline
         limit, self.window_time = queue.same_time_until(queue.head + queue.window)
         queue.lease_limit = limit
-        self.acks_pass = not queue.has_putters
+        queue.acks_pass = not queue.has_putters
         self._committer.open_window(queue)
 
     def _note_window(self) -> None:
@@ -193,7 +190,7 @@ class Leases(Held[T]):
         if queue.level == MEMORY:
             if not (self._attempts or queue.has_putters) and queue.fast:
                 # Leases do not change the size: their window may stay open beside this one.
-                self.acks_pass = True
+                queue.acks_pass = True
                 queue.lease_limit = lease_limit
                 self._committer.open_window(queue)
             return True

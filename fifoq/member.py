@@ -46,13 +46,10 @@ class Member(Line, Generic[T]):
     """One queue among those of a store."""
 
     __slots__ = (
-        "_append",
         "_asyncio",
         "_bytes",
         "_committer",
         "_lost",
-        "_new_future",
-        "_pop",
         "_putters",
         "_shelf_timer",
         "_shelf_timer_due",
@@ -104,9 +101,6 @@ class Member(Line, Generic[T]):
         self._lost = genesis.total_put_count - genesis.total_take_count - genesis.queue_size
         self._committer = committer
         self.codec = codec
-        self._append = self.tail.append
-        self._pop = self.ready.popleft
-        self._new_future = committer.loop.create_future
         self._takers: deque[asyncio.Future[None]] = deque()
         self._putters: dict[asyncio.Future[None], tuple[int, int] | None] = {}
         """Those who wait to put, in order: how many records of which size, None to look only."""
@@ -142,10 +136,6 @@ class Member(Line, Generic[T]):
         self.blocked_count = 0
         self.expired_count = 0
         self.options = options
-
-    def look(self, now: int) -> None:
-        self.leasing.acks_pass = False
-        super().look(now)
 
     def use(self, options: QueueOptions) -> None:
         self.close_windows()
@@ -232,10 +222,6 @@ class Member(Line, Generic[T]):
     def __len__(self) -> int:
         """Records that are there: ready, leased and delayed."""
         return self.next - self.head + self.bias
-
-    def close_windows(self) -> None:
-        super().close_windows()
-        self.leasing.acks_pass = False
 
     def seal(self, *, puts: bool = True) -> Batch:
         self.leasing.hand_over()

@@ -126,7 +126,7 @@ class _Once:
 
     async def wait_for_others(self) -> None:
         """Until it has come in, or has left."""
-        future = self._queue._new_future()
+        future = self._queue._committer.loop.create_future()
         self._dedup.coming[self._id].append(future)
         await future
 
@@ -173,9 +173,9 @@ class _Once:
             dedup.hold(counter)
             if self.level == MEMORY:
                 return None
-            waiter = Waiter(queue._new_future(), queue, counter, 1)
+            waiter = Waiter(committer.loop.create_future(), queue, counter, 1)
         elif self.level == SYNC and not committer.all_durable:
-            waiter = Waiter(queue._new_future())
+            waiter = Waiter(committer.loop.create_future())
         else:
             return None
         committer.wait(waiter, self.level)

@@ -36,6 +36,7 @@ class Places:
 
     __slots__ = (
         "acked",
+        "acks_pass",
         "aside",
         "attributes",
         "back_early",
@@ -107,6 +108,8 @@ class Places:
         self.name = name
         self.next = next_counter
         self.put_limit = self.strong_limit = 0
+        self.acks_pass = False
+        """An ack may pass without a look, until the loop turns."""
         self.window = WINDOW_MIN
         self.looked = 0
         self.put_time = last_put_time
@@ -180,14 +183,16 @@ class Places:
         return self.next - self.head + self.bias
 
     def close_windows(self) -> None:
-        """Send the next put and the next take down the rare path."""
+        """Send the next put, take, lease and ack down the rare path."""
         self.put_limit = self.strong_limit = self.take_limit = self.lease_limit = 0
+        self.acks_pass = False
 
     # Water marks and time.
 
     def look(self, now: int) -> None:
-        """Close both windows and note the size. Comes first in every rare path."""
+        """Close all windows and note the size. Comes first in every rare path."""
         self.put_limit = self.strong_limit = self.take_limit = self.lease_limit = 0
+        self.acks_pass = False
         window = self.window
         if now - self.looked < WINDOW_NS:
             self.window = window * 2 if window < WINDOW_MAX else window

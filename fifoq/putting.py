@@ -66,7 +66,7 @@ class Putting(Admitting[T]):
             and len(item) <= SMALL_BYTES  # type: ignore[arg-type]
         ):
             self.next = counter + 1
-            self._append(item)  # type: ignore[arg-type]
+            self.tail.append(item)  # type: ignore[arg-type]
             return Key(counter, self.put_time)
         if (
             (self.unlimited or counter < self.strong_limit)
@@ -77,12 +77,13 @@ class Putting(Admitting[T]):
             waiter: Waiter | None
             if counter < self.strong_limit:
                 self.next = counter + 1
-                self._append(item)  # type: ignore[arg-type]
+                self.tail.append(item)  # type: ignore[arg-type]
                 self.strong_upto = counter
                 self.bias -= 1
                 self.hidden += 1
-                waiter = Waiter(self._new_future(), self, counter, 1)
-                self._committer.waiters.append(waiter)
+                committer = self._committer
+                waiter = Waiter(committer.loop.create_future(), self, counter, 1)
+                committer.waiters.append(waiter)
             else:
                 waiter = self._put_strong(item)  # type: ignore[arg-type]
             if waiter is not None:
@@ -119,11 +120,12 @@ class Putting(Admitting[T]):
         self.next = counter + 1
         self.tail.append(item)
         self._hide(counter, 1)
-        waiter = Waiter(self._new_future(), self, counter, 1)
+        committer = self._committer
+        waiter = Waiter(committer.loop.create_future(), self, counter, 1)
         if len(self.tail) > 1:
             # Whoever comes next in this turn may be one of many.
             self._open_strong_puts()
-        self._committer.wait_for(self, waiter, self.level)
+        committer.wait_for(self, waiter, self.level)
         return waiter
 
     def _put_strong_many(
@@ -136,7 +138,7 @@ class Putting(Admitting[T]):
         committer = self._committer
         first = self.extend(payloads, strong=True)
         committer.waiting_bytes += self.count_known(count, size, item_bytes)
-        waiter = Waiter(self._new_future(), self, first, count)
+        waiter = Waiter(committer.loop.create_future(), self, first, count)
         committer.wait_for(self, waiter, level)
         return waiter
 
@@ -154,7 +156,7 @@ class Putting(Admitting[T]):
             and len(item) <= SMALL_BYTES  # type: ignore[arg-type]
         ):
             self.next = counter + 1
-            self._append(item)  # type: ignore[arg-type]
+            self.tail.append(item)  # type: ignore[arg-type]
             return Key(counter, self.put_time)
         if options and counter < self.put_limit:
             key = self._put_later(item, options)

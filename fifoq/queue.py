@@ -222,7 +222,7 @@ class Queue(Putting[T], Taking[T], Removing[T], Picking[T]):
 
     async def until_closed(self, seconds: float) -> None:
         """Wait that long, or until the store is being closed."""
-        future = self._new_future()
+        future = self._committer.loop.create_future()
         timer = self._committer.loop.call_later(seconds, _end, future)
         self._committer.closing_waiters.append(future)
         try:

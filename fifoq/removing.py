@@ -105,7 +105,7 @@ class Removing(Waiting[T]):
             rest: Sequence[int] = counters[start : start + DUE_MAX]
             while rest:
                 self._committer.require_usable()
-                pull = _Pull(self, rest, self._new_future())
+                pull = _Pull(self, rest, self._committer.loop.create_future())
                 gone: Removals = await self._committer.run_call(pull)  # type: ignore[assignment]
                 rest = pull.rest
                 if gone:

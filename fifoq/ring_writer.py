@@ -13,6 +13,7 @@ import asyncio
 import ctypes
 import errno
 import os
+import resource
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,12 +22,11 @@ from typing import Final
 from fifoq.direct import DirectTail
 from fifoq.file_clock import FileClock
 from fifoq.uring import Ring
-from fifoq.writer import Job, Rest, Writer
-from store import Begun
+from fifoq.writer import Job, Rest, Started, Writer
 from store.directory import PASSING_ERRNOS, SPACE_ERRNOS
 from store.osfiles import OsFiles
 
-LOOK_SECONDS: Final = 0.0003
+LOOK_SECONDS: Final = 0.0008
 """How long the loop looks for a commit's end before it sleeps; slower disks are not looked at."""
 NOTE_SECONDS: Final = 0.00005
 """When a write that is under way is noted: what the kernel refuses, itself or by a thread of its
@@ -56,9 +56,9 @@ class RingWriter:
     ) -> None:
         self._loop = loop
         self._on_end = on_end
-        self._begun: Begun | None = None
+        self._begun: Started | None = None
         self._begun_at = 0.0
-        self._length = self._taken = 0
+        self._length = self._end_offset = self._taken = 0
         self._awaited = self._at_once = False
         self._in_ring = self._ended = False
         self._error: BaseException | None = None
@@ -88,6 +88,10 @@ class RingWriter:
         return Writer.kind if self._ring is None else RING
 
     @property
+    def beside(self) -> bool:
+        return self._ring is not None
+
+    @property
     def finished(self) -> bool:
         if self._in_ring and self._begun is not None:
             self._look()
@@ -110,7 +114,11 @@ class RingWriter:
         self._in_ring, self._ended = True, False
         ring = self._ring
         self._awaited = job.awaited
-        begun = _begin(job) if ring is not None else None
+        try:
+            begun = job.begin() if ring is not None else None
+        except MemoryError:
+            # Nothing was begun; whoever runs the job is told.
+            begun = None
         if ring is None or begun is None:
             self._in_ring = False
             self._writer.start(job)
@@ -127,7 +135,7 @@ class RingWriter:
                 self._drop_ring()
             raise
 
-    def _submit(self, ring: Ring, begun: Begun) -> None:
+    def _submit(self, ring: Ring, begun: Started) -> None:
         """Have the kernel write it. OSError: it has nothing of it."""
         direct = self._direct
         direct.follow(begun)
@@ -140,6 +148,7 @@ class RingWriter:
             self._at_once = False
             offset, self._length, handle = begun.offset, len(begun.frame), begun.file.handle
             address = ctypes.addressof(ctypes.c_char.from_buffer(begun.frame))
+        self._end_offset = offset + self._length
         looks = self._quick and self._awaited
         ring.use_eventfd(not looks)
         self.under_way.add(self)
@@ -211,7 +220,7 @@ class RingWriter:
         if self._stopped:
             self._drop_ring()
 
-    def _note_written(self, begun: Begun, seconds: float) -> None:
+    def _note_written(self, begun: Started, seconds: float) -> None:
         error: BaseException | None = None
         noted = False
         try:
@@ -226,11 +235,13 @@ class RingWriter:
                 error = error or failure
             self._end(error)
         if noted and begun.sync:
-            # What fails there is only read again.
-            with suppress(Exception):
+            try:
                 self._direct.written(begun)
+            except Exception:
+                # What is not kept is only read again.
+                pass
 
-    def _may_be_tried_again(self, begun: Begun, result: int) -> bool:
+    def _may_be_tried_again(self, begun: Started, result: int) -> bool:
         """Whether that result says that nothing failed but the attempt.
 
         So it is of all that was not to be synced: writing its bytes again is no second sync.
@@ -259,7 +270,13 @@ class RingWriter:
                 self._looking = False
                 return
             self._loop.call_soon(self._look_again)
-            if self._at_once and begun.noted is False and seconds > NOTE_SECONDS:
+            self._clock.look()
+            if (
+                self._at_once
+                and begun.noted is False
+                and seconds > NOTE_SECONDS
+                and _may_reach(self._end_offset)
+            ):
                 # What fails here is told at the end.
                 with suppress(Exception):
                     begun.note()
@@ -303,7 +320,7 @@ class RingWriter:
                 if self._in_ring and self._ended:
                     self._on_end()
 
-    def _leave(self, begun: Begun, *, for_good: bool) -> None:
+    def _leave(self, begun: Started, *, for_good: bool) -> None:
         """Let the thread write what was begun, and whatever follows if this says so."""
         rest = Rest(begun, awaited=self._awaited)
         # Up to here whoever is interrupted finds it in the ring again, and from here on the thread
@@ -330,12 +347,11 @@ class RingWriter:
             ring.close()
 
 
-def _begin(job: Job) -> Begun | None:
-    try:
-        return job.begin()
-    except MemoryError:
-        # Nothing was begun; whoever runs the job is told.
-        return None
+def _may_reach(offset: int) -> bool:
+    """Whether this process may write up to there: a frame of which a part is refused is not to be
+    noted."""
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    return limit == resource.RLIM_INFINITY or offset <= limit
 
 
 def live_writer(

@@ -30,13 +30,15 @@ class Settling(Intake):
 
     def committed(self, job: Commit) -> None:
         """A frame is written, and synced if it was to be."""
+        log = self.log
+        assert log is not None
         self.sealed_bytes = 0
-        self._give_room()
+        if self._room_waiters:
+            self._give_room()
         if self.refused is not None and (
             any(batch.runs for _, batch in job.batches) or not any(map(waits, self._dirty))
         ):
             self.refused = None
-        log = self._open_log
         if job.batches:
             self.commit_count += 1
             self.record_count += job.record_count
@@ -62,7 +64,8 @@ class Settling(Intake):
             self.syncs.add(int(log.last_sync_seconds * 1e9))
         elif self._sync_timer is None and self.options.sync_interval is not None:
             self._sync_timer = self.loop.call_later(self.options.sync_interval, self._sync_is_due)
-        self.watch_idleness()
+        if self._idle_timer is None:
+            self.watch_idleness()
 
     def _tell_followers(self, job: Commit) -> None:
         for line, batch in job.batches:

@@ -90,7 +90,7 @@ class Shelving(Turns[T]):
         counter, moment = self.next, self.put_time
         self.next = counter + 1
         payload: bytes = item  # type: ignore[assignment]
-        self._append(payload)
+        self.tail.append(payload)
         attributes = Attributes(b"", time.time_ns() + round(delay * _NS))
         self.tail_attributes[counter] = attributes
         self.tail_bytes += FIXED_BYTES
@@ -235,7 +235,12 @@ class Shelving(Turns[T]):
     def fetch(self, counters: Sequence[int]) -> None:
         """Have records read that belong to their places now."""
         self.fetching.update(counters)
-        fetch = Fetch(self.name, counters, partial(self._fetched, counters), self._new_future())
+        fetch = Fetch(
+            self.name,
+            counters,
+            partial(self._fetched, counters),
+            self._committer.loop.create_future(),
+        )
         self._committer.run_call(fetch)
 
     def _fetched(self, counters: Sequence[int], fetched: Fetched, error: FifoqError | None) -> None:

@@ -41,7 +41,7 @@ class Taking(Waiting[T]):
         head = self.head
         if head < self.take_limit:
             self.head = head + 1
-            return self._pop()  # type: ignore[return-value]
+            return self.ready.popleft()  # type: ignore[return-value]
         if timeout is not None:
             check_timeout(timeout, "Nothing was taken.")
             try:
@@ -82,7 +82,7 @@ class Taking(Waiting[T]):
         head = self.head
         if head < self.take_limit:
             self.head = head + 1
-            return self._pop()  # type: ignore[return-value]
+            return self.ready.popleft()  # type: ignore[return-value]
         if not self.looks_ready():
             raise self._not_ready()
         item = self.decoded_head()
@@ -210,7 +210,7 @@ class Taking(Waiting[T]):
             payload = record.payload
         else:
             self.head += 1
-            payload = self._pop()
+            payload = self.ready.popleft()
             if not (returned or self._putters) and self.fast and not self.codec.typed:
                 self.open_takes(self.window)
                 self._committer.open_window(self)

@@ -99,8 +99,18 @@ class Ring:
         _REQUEST.pack_into(
             self._requests,
             0,
-            *(_OPERATION_WRITE, flags, 0, descriptor, offset, address, count, how),
-            *(self._submitted, 0, 0, 0),
+            _OPERATION_WRITE,
+            flags,
+            0,
+            descriptor,
+            offset,
+            address,
+            count,
+            how,
+            self._submitted,
+            0,
+            0,
+            0,
         )
         self._words[self._submit_at] = self._submitted
         if _call(_ENTER, self._descriptor, 1, 0, 0, None, 0) != 1:

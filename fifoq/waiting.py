@@ -88,7 +88,7 @@ class Waiting(Shelving[T]):
         self.touch()
         self.records_went()
         if self.level != MEMORY:
-            waiter = Waiter(self._new_future(), self, first=counter)
+            waiter = Waiter(self._committer.loop.create_future(), self, first=counter)
             self._committer.wait(waiter, self.level)
             await waiter.future
         return True

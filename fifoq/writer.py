@@ -17,7 +17,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Protocol
 
-from store import Begun
+from store import Begun, Filling
+
+Started = Begun | Filling
+"""What was begun, to be written by whoever runs the job."""
 
 
 class Job(Protocol):
@@ -26,8 +29,8 @@ class Job(Protocol):
     def run(self) -> object:
         """Do it, and wait for the disk."""
 
-    def begin(self) -> Begun | None:
-        """Begin it without waiting, if it is a commit that can be; else None, and nothing is."""
+    def begin(self) -> Started | None:
+        """Begin it without waiting, if that can be; else None, and nothing is."""
 
     @property
     def awaited(self) -> bool:
@@ -43,9 +46,9 @@ PATIENCE: Final = 10
 
 
 class Rest:
-    """The rest of a commit that was begun: writing it and waiting for the disk."""
+    """The rest of what was begun: writing it and waiting for the disk."""
 
-    def __init__(self, begun: Begun, *, awaited: bool) -> None:
+    def __init__(self, begun: Started, *, awaited: bool) -> None:
         self.run = begun.write
         self.awaited = awaited
 
@@ -59,6 +62,10 @@ class Runner(Protocol):
     @property
     def kind(self) -> str:
         """What does the work, for the stats."""
+
+    @property
+    def beside(self) -> bool:
+        """Whether what is not synced is written while the loop goes on as if there were nothing."""
 
     @property
     def finished(self) -> bool:
@@ -84,6 +91,7 @@ class Writer:
     """The runner that works everywhere: a thread."""
 
     kind: Final = "thread"
+    beside: Final = False
     alive: Final[set[threading.Thread]] = set()
     """The threads of all writers of this process."""
 

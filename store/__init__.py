@@ -27,6 +27,7 @@ from store.errors import (
     StoreClosed,
     StoreFailed,
 )
+from store.filling import Filling
 from store.keys import Key
 from store.life import Status
 from store.log import Log
@@ -46,6 +47,7 @@ __all__ = [
     "Draft",
     "DurabilityError",
     "FifoqError",
+    "Filling",
     "ForkError",
     "FormatError",
     "InvalidName",

@@ -45,20 +45,14 @@ class Begun(msgspec.Struct, eq=False):
     offset: int
     sync: bool
     """Whether it is to be durable at its end, or only handed to the kernel."""
+    file: SegmentFile
+    """The segment at the tail, where the frame belongs."""
+    filled: int
+    """Up to where the segment holds frames and zeros, durable if the frame is to be synced."""
     noted: bool | None = False
     """Whether the state says what the frame says; None while that is being done."""
     stumbled: BaseException | None = None
     """What came between."""
-
-    @property
-    def file(self) -> SegmentFile:
-        """The segment at the tail, where the frame belongs."""
-        return self.log.tail.file
-
-    @property
-    def filled(self) -> int:
-        """Up to where the segment holds frames and zeros, durable if the frame is to be synced."""
-        return self.log.tail.filled
 
     def note(self) -> None:
         """Let the state say what the frame says, while somebody writes it at its place.
@@ -164,12 +158,12 @@ def begin(log: Log, draft: Draft | PlainPut, *, sync: bool) -> Begun | None:
         log.turn.pop()
     except IndexError:
         return None
-    begun = None
+    begun, most = None, BEGUN_BYTES_MAX if sync else UNSYNCED_BYTES_MAX
     try:
         if isinstance(draft, PlainPut):
-            begun = _begin_put(log, draft, sync)
+            begun = _begin_put(log, draft, sync, most)
         else:
-            begun = _begin_draft(log, draft, sync)
+            begun = _begin_draft(log, draft, sync, most)
         return begun
     finally:
         if begun is None:
@@ -178,19 +172,20 @@ def begin(log: Log, draft: Draft | PlainPut, *, sync: bool) -> Begun | None:
             log.status = FAILED
 
 
-def _begin_put(log: Log, put: PlainPut, sync: bool) -> Begun | None:
+def _begin_put(log: Log, put: PlainPut, sync: bool, most: int) -> Begun | None:
+    tail = log.tail
     if (
-        len(put.frame) > _most(sync)
+        len(put.frame) > most
         or not plain.is_current(log, put)
-        or not log.tail.has_room(plain.room_for(log, put))
+        or not tail.has_room(plain.room_for(log, put))
     ):
         return None
-    return Begun(log, put, put.frame, put.checksum, put.offset, sync)
+    return Begun(log, put, put.frame, put.checksum, put.offset, sync, tail.file, tail.filled)
 
 
-def _begin_draft(log: Log, draft: Draft, sync: bool) -> Begun | None:
+def _begin_draft(log: Log, draft: Draft, sync: bool, most: int) -> Begun | None:
     if (
-        draft.body_bytes > _most(sync) // 2
+        draft.body_bytes > most // 2
         or not (sync or drafted.counters_are_covered(draft))
         or draft.compresses
         or log.state.unlogged
@@ -207,14 +202,10 @@ def _begin_draft(log: Log, draft: Draft, sync: bool) -> Begun | None:
         plan.finish()
     genesis = encode_genesis([plan.genesis for plan in draft.plans.values()])
     size = frame_bytes(draft.body_bytes + len(genesis))
-    if size > _most(sync) or rotation_due(log, size, draft.now) or not log.tail.has_room(size):
+    if size > most or rotation_due(log, size, draft.now) or not log.tail.has_room(size):
         return None
     frame, checksum = drafted.encode(log, draft, genesis)
-    begun = Begun(log, draft, frame, checksum, log.tail.length, sync)
+    tail = log.tail
+    begun = Begun(log, draft, frame, checksum, tail.length, sync, tail.file, tail.filled)
     log.needed += draft.growth
     return begun
-
-
-def _most(sync: bool) -> int:
-    """How many bytes a frame may have that is begun."""
-    return BEGUN_BYTES_MAX if sync else UNSYNCED_BYTES_MAX

@@ -48,8 +48,9 @@ _U32 = struct.Struct("<I")
 _HEADER_AND_CHECKSUM = struct.Struct(f"<{_HEAD.size}sI")
 _EMPTY: Final = bytearray()
 _NO_HEADER: Final = bytes(_HEADER.size)
-_NO_TRAILER: Final = bytes(_U32.size)
 _PADS: Final = tuple(bytes(count) for count in range(ALIGNMENT))
+_NO_TRAILERS: Final = tuple(bytes(_U32.size + count) for count in range(ALIGNMENT))
+"""Room for the checksum and what fills up the last bytes behind it."""
 SEGMENT_HEADER_BYTES: Final = _SEGMENT.size
 FRAME_HEADER_BYTES: Final = _HEADER.size
 TRAILER_BYTES: Final = _U32.size
@@ -186,13 +187,15 @@ def encode_frame(
     Returns the bytes and the body checksum, which the next frame carries as `previous`. TypeError
     if the body has other than `expected_bytes`: a part is not as long as its block says.
     """
+    pad = 0 if expected_bytes is None else -(expected_bytes + TRAILER_BYTES) % ALIGNMENT
     # One copy of everything: header and checksum are written into their places afterwards.
-    frame = _EMPTY.join((_NO_HEADER, *parts, genesis, _NO_TRAILER))
-    body_end = len(frame) - TRAILER_BYTES
+    frame = _EMPTY.join([_NO_HEADER, *parts, genesis, _NO_TRAILERS[pad]])
+    body_end = len(frame) - pad - TRAILER_BYTES
     body_bytes = body_end - FRAME_HEADER_BYTES
-    if expected_bytes is not None and body_bytes != expected_bytes:
+    if expected_bytes is None:
+        frame += _PADS[-(body_bytes + TRAILER_BYTES) % ALIGNMENT]
+    elif body_bytes != expected_bytes:
         raise TypeError(f"a body of {expected_bytes} bytes has {body_bytes}")
-    frame += _PADS[-(body_bytes + TRAILER_BYTES) % ALIGNMENT]
     head = _HEAD.pack(
         FRAME_MAGIC,
         body_bytes,

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from store import begun, drafted, plain, upkeep
+from store import begun, drafted, filling, plain, upkeep
 from store.appending import Appending
 from store.begun import Begun
 from store.blocks import RecordBlock, records_weight
@@ -22,6 +22,7 @@ from store.directory import Directory
 from store.draft import Draft
 from store.errors import AccessError, DiskFull, DurabilityError, FifoqError, Quarantine
 from store.files import Clock
+from store.filling import Filling
 from store.genesis import Genesis, check_name
 from store.keys import COUNTER_MAX, Key
 from store.life import CLOSED, FAILED, FORKED, OPEN, Status, in_turn, taken_error
@@ -186,6 +187,14 @@ class Log(Appending):
         """
         return begun.begin(self, draft, sync=sync)
 
+    def filling_due(self) -> bool:
+        """Whether `begin_filling` has something to do."""
+        return filling.is_due(self)
+
+    def begin_filling(self) -> Filling | None:
+        """Begin to write zeros ahead, between two commits, as `begin` does a commit."""
+        return filling.begin(self)
+
     def recount_room(self) -> None:
         """Let the next commit that adds something count anew what checkpoints need and hold."""
         self.held = 0
@@ -248,8 +257,9 @@ class Log(Appending):
         sync: bool,
     ) -> PlainPut | Draft:
         """A commit of one queue's records: `draft` and `Draft.put` in one, and sooner."""
-        self.require_turn()
-        self.require_open()
+        if not self.turn or self.status is not OPEN:
+            self.require_turn()
+            self.require_open()
         now = max(0, self.clock.wall())
         put = plain.prepare(
             self,

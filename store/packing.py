@@ -105,9 +105,12 @@ def put_growth(live: int, floor: int, following: int, count: int) -> int:
     start = (floor + 1) >> CHUNK_BITS
     chunks = (following >> CHUNK_BITS) - start + 1
     more = ((following + count) >> CHUNK_BITS) - start + 1
-    if more == chunks and live >= READABLE_RANGES and RUN_BYTES * live >= BITMAP_BYTES * chunks:
-        # A bitmap of the chunk is counted already.
-        return 0
+    if more == chunks and live >= READABLE_RANGES:
+        # Only what is packed grows, until a bitmap of each chunk is counted.
+        most, before = BITMAP_BYTES * chunks, RUN_BYTES * (live + chunks)
+        if before >= most:
+            return 0
+        return min(most, before + RUN_BYTES * count) * 4 // 3 - before * 4 // 3
     after = _bytes_max(live + count, more)
     return after - _bytes_max(live, chunks) if live else after
 

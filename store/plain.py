@@ -174,7 +174,7 @@ def is_current(log: Log, put: PlainPut) -> bool:
 
 def room_for(log: Log, put: PlainPut) -> int:
     """Bytes that the zeros ahead should have for the frame, and for the next ones."""
-    return len(put.frame) + log.options.ahead_bytes // ROOM_SHARE
+    return len(put.frame) + log.tail.ahead_bytes // ROOM_SHARE
 
 
 def append(log: Log, put: PlainPut) -> None:

@@ -35,12 +35,17 @@ class Tail:
         self.dirty = False
         self.closed = False
         """The segment takes no more frames, and there is no space for another one."""
-        self._fill = options.ahead_bytes
+        self.ahead_bytes = options.ahead_bytes
         self._reserve = options.reserve_bytes
 
     @property
     def empty(self) -> bool:
         return self.length == SEGMENT_HEADER_BYTES
+
+    @property
+    def wanted(self) -> int:
+        """Up to where zeros are to lie, if there is space."""
+        return self.length + self._reserve + self.ahead_bytes
 
     def has_room(self, count: int) -> bool:
         """Whether `count` bytes fit and leave the reserve as it is."""
@@ -59,7 +64,7 @@ class Tail:
         if self.filled >= with_reserve:
             return True
         try:
-            self._fill_to(with_reserve + self._fill)
+            self._fill_to(with_reserve + self.ahead_bytes)
         except OSError as error:
             if error.errno not in SPACE_ERRNOS:
                 raise

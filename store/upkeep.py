@@ -48,14 +48,13 @@ def rotation_due(log: Log, size: int, now: int) -> bool:
     tail, options = log.tail, log.options
     if tail.closed:
         return True
-    if tail.empty:
-        return False
     place = log.state.segments[tail.file.number]
-    return (
+    is_full = (
         tail.length + size > options.segment_bytes
         or place.record_count >= options.segment_records
         or now - place.created_at > options.segment_seconds * _NANOSECONDS
     )
+    return is_full and not tail.empty
 
 
 def rotate(log: Log) -> None:

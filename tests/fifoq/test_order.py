@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from random import Random
@@ -144,14 +144,16 @@ class Life:
         )
         # A lease ends with the store, and everything is at its place again.
         self.order.reopened(self.gone)
-        pop, queue = self.queue._pop, self.queue
+        queue, order = self.queue, self.order
 
-        def watched_pop() -> bytes:
-            # Whoever takes from the run has moved the head on before.
-            self.order.claimed(queue.head - 1)
-            return pop()
+        class Watched(deque[bytes]):
+            def popleft(self) -> bytes:
+                # Whoever takes in an open window has moved the head on before, and notes it later.
+                if queue.head > queue.taken_from:
+                    order.claimed(queue.head - 1)
+                return super().popleft()
 
-        queue._pop = watched_pop
+        queue.ready = Watched(queue.ready)
         try:
             yield
         finally:

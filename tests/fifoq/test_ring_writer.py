@@ -11,6 +11,7 @@ import ctypes
 import errno
 import gc
 import os
+import resource
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -434,6 +435,28 @@ async def test_what_the_kernel_refuses_at_once_is_refused_before_it_is_noted(
         patch.setattr(OsFiles, "pwrite", full)
         with pytest.raises(fifoq.DiskFull):
             await queue.put(b"second")
+    await queue.put(b"third")
+    await queue.close()
+    assert await contents(place) == [b"first", b"third"]
+
+
+@pytest.mark.parametrize("beyond", [0, 1000, 4096])
+async def test_a_frame_that_a_limit_cuts_through_is_refused(
+    queue: Queue[bytes], place: Path, monkeypatch: pytest.MonkeyPatch, beyond: int
+) -> None:
+    """The kernel wrote a part of it, which had been noted by then, and that stopped the store."""
+    assert queue._committer.log is not None
+    limit = queue._committer.log.tail.length + beyond
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    with monkeypatch.context() as patch:
+        noted = let_notes(patch, queue, True)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        try:
+            with pytest.raises(fifoq.DiskFull):
+                await queue.put(bytes(10_000))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        assert not noted
     await queue.put(b"third")
     await queue.close()
     assert await contents(place) == [b"first", b"third"]

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from fifoq.inline import InlineRunner
-from fifoq.writer import Job
-from store import Begun
+from fifoq.writer import Job, Started
 
 BLOCK_BYTES = 4096
 
@@ -67,15 +66,17 @@ class ManualRunner(InlineRunner):
 class BeginningRunner(ManualRunner):
     """The same, but commits are begun when they start, and written as a ring does."""
 
+    beside = True
+
     def _begun(self, job: Job) -> Job:
         begun = job.begin()
         return job if begun is None else WholeBlocks(begun)
 
 
 class WholeBlocks:
-    """The rest of a commit that was begun: its blocks of the disk, synced, and its end."""
+    """The rest of what was begun: its blocks of the disk, synced if they are to be, and its end."""
 
-    def __init__(self, begun: Begun) -> None:
+    def __init__(self, begun: Started) -> None:
         self._begun_commit = begun
 
     awaited = True
@@ -90,7 +91,7 @@ class WholeBlocks:
         else:
             self._write_frame(begun)
 
-    def _write_frame(self, begun: Begun) -> None:
+    def _write_frame(self, begun: Started) -> None:
         """As a ring does what is not synced: the kernel has all of it, or the thread is told."""
         file = begun.file
         try:
@@ -102,7 +103,7 @@ class WholeBlocks:
         else:
             begun.write()
 
-    def _write_blocks(self, begun: Begun) -> None:
+    def _write_blocks(self, begun: Started) -> None:
         file = begun.file
         start = begun.offset // BLOCK_BYTES * BLOCK_BYTES
         try:

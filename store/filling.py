@@ -1,0 +1,88 @@
+"""Zeros ahead in two steps, for a caller that writes them without waiting.
+
+A frame that is not to be synced needs no zeros, but the space held for removals lies behind every
+frame, and who finds too little of it writes more before the frame, a megabyte at once. `begin` is
+for doing that beforehand: between two commits, while nobody waits for it. Nothing depends on it.
+What was written and not told of is written again by whoever needs it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from store.directory import sync_error
+from store.errors import DurabilityError
+from store.life import OPEN
+from store.segment import SegmentFile
+
+if TYPE_CHECKING:
+    from store.log import Log
+
+LEFT_SHARE: Final = 2
+"""More is written when less than one part in so many of what lies ahead is left."""
+_ZEROS: Final = memoryview(bytearray(2 << 20))
+
+
+class Filling(msgspec.Struct, eq=False):
+    """Zeros that belong at `offset` of the segment at the tail; its log waits for the end.
+
+    To whoever writes it, it is what `Begun` is.
+    """
+
+    log: Log
+    frame: memoryview
+    offset: int
+    file: SegmentFile
+    sync: bool = False
+    noted: bool | None = True
+
+    @property
+    def filled(self) -> int:
+        """Up to where the segment holds frames and zeros."""
+        return self.log.tail.filled
+
+    def note(self) -> None:
+        """The state says nothing of zeros."""
+
+    def end(self, seconds: float) -> None:
+        """The zeros lie at their place; that took so long."""
+        tail = self.log.tail
+        tail.filled = self.offset + len(self.frame)
+        tail.dirty = True
+        self._give_turn_back()
+
+    def fail(self, error: OSError) -> DurabilityError:
+        """Nobody knows how writing them ended: the log has failed. Returns what to tell."""
+        self.log.fail()
+        self._give_turn_back()
+        failure = sync_error(self.log.tail.name, error)
+        failure.__cause__ = error
+        return failure
+
+    def write(self) -> None:
+        """Leave it: the next frame sees to the space that it needs, and tells if there is none."""
+        self._give_turn_back()
+
+    def _give_turn_back(self) -> None:
+        self.log.turn[:] = (None,)
+
+
+def is_due(log: Log) -> bool:
+    """Whether so little is left ahead that the next frames would have to write more."""
+    tail = log.tail
+    return not (tail.closed or tail.has_room(tail.ahead_bytes // LEFT_SHARE))
+
+
+def begin(log: Log) -> Filling | None:
+    """Begin to fill up what lies ahead of the tail; None if that is not due. Touches no file."""
+    if log.status is not OPEN or not is_due(log):
+        return None
+    try:
+        log.turn.pop()
+    except IndexError:
+        return None
+    tail = log.tail
+    count = tail.wanted - tail.filled
+    return Filling(log, _ZEROS[:count], tail.filled, tail.file)
