@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from fifoq import file_clock
@@ -84,6 +86,47 @@ def test_who_never_saw_a_tick_grow_old_trusts_none(clocks: Clocks) -> None:
     clocks.show(100, TICK * 3 // 4)
     clock.stands_still(FILE)
     clocks.show(100, TICK - 1)
+    assert not clock.stands_still(FILE)
+
+
+def test_whoever_looks_between_writes_sees_how_old_ticks_become(clocks: Clocks) -> None:
+    """One write a tick says nothing of its end."""
+    for looks, still in ((False, False), (True, True)):
+        clock = FileClock()
+        for number in range(1, 21):
+            clocks.show(number, 0)
+            clock.stands_still(FILE)
+            clocks.show(number, TICK - 1)
+            if looks:
+                clock.look()
+        clocks.show(21, 0)
+        clock.stands_still(FILE)
+        clocks.show(21, TICK * 15 // 16 - file_clock.CLOSE_NS)
+        assert clock.stands_still(FILE) is still
+
+
+def test_who_is_interrupted_between_the_clocks_takes_a_tick_for_younger(
+    clocks: Clocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken for older, the next one would be thought to come later than it does."""
+    clock = learnt(clocks)
+
+    def interrupted(now: Callable[[], int]) -> Callable[..., int]:
+        def asked(*_: object) -> int:
+            found = now()
+            clocks.show(clocks.tick // TICK + 1, TICK - 1)
+            return found
+
+        return asked
+
+    clocks.show(21, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(clocks, "time_ns", interrupted(lambda: clocks.now))
+        patch.setattr(clocks, "clock_gettime_ns", interrupted(lambda: clocks.tick))
+        clock.look()
+    clocks.show(30, 0)
+    clock.stands_still(FILE)
+    clocks.show(30, TICK - 1)
     assert not clock.stands_still(FILE)
 
 

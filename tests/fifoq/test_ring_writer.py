@@ -28,8 +28,8 @@ from fifoq.file_clock import FileClock
 from fifoq.jobs import Commit
 from fifoq.ring_writer import RingWriter, live_writer
 from fifoq.uring import Ring, overwrites_in_place
-from fifoq.writer import Writer
-from store import Begun, Log, Status, open_log
+from fifoq.writer import Job, Writer
+from store import Begun, Filling, Log, Status, open_log
 from store.files import Handle
 from store.osfiles import OsFiles
 from tests.fifoq.loops import on_each_loop
@@ -348,6 +348,88 @@ async def test_the_ring_writes_what_is_not_synced_too(
         assert len(durable) == 1
         assert queue.stats().writer == "io_uring"
     assert (await contents(place))[-3:-1] == [items[-1], b"its sync covers those before"]
+
+
+@pytest.mark.parametrize("level", ["os", "memory"])
+@on_each_loop
+async def test_the_ring_writes_zeros_ahead_between_two_commits(
+    place: Path, monkeypatch: pytest.MonkeyPatch, level: Literal["os", "memory"]
+) -> None:
+    """The thread did that, a megabyte at once, while somebody waited for the frame behind it."""
+    async with fifoq.open(place, durability=level) as queue:
+        # Counters are covered, and room for the removal of as many as ever is held, by the thread.
+        await queue.put_many([b"x"] * 3000)
+        await queue.flush()
+        given: list[object] = []
+        start = Writer.start
+
+        def watched(writer: Writer, job: Job) -> None:
+            given.append(job)
+            start(writer, job)
+
+        monkeypatch.setattr(Writer, "start", watched)
+        filled = count_filled(monkeypatch)
+        for _ in range(100):
+            await queue.put_many([bytes(1000)] * 50)
+            await queue.next_commit()
+        assert sum(filled) > 4_000_000
+        assert not [job for job in given if isinstance(job, Commit)]
+        monkeypatch.undo()
+    assert len(await contents(place)) == 8000
+
+
+def count_filled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many zeros were written ahead, each time somebody did."""
+    counts: list[int] = []
+    end = Filling.end
+
+    def ended(filling: Filling, seconds: float) -> None:
+        end(filling, seconds)
+        counts.append(len(filling.frame))
+
+    monkeypatch.setattr(Filling, "end", ended)
+    return counts
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda _: -errno.ENOSPC, id="full"),
+        pytest.param(lambda _: -errno.EIO, id="failed"),
+        pytest.param(lambda _: 4096, id="short"),
+    ],
+)
+async def test_zeros_for_which_there_is_no_space_are_nobodys_trouble(
+    place: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[int], int]
+) -> None:
+    async with fifoq.open(place, durability="os") as queue:
+        await queue.put_many([bytes(1000)] * 20)
+        await queue.flush()
+        runner, result = runner_of(queue), Ring.result
+
+        def changed(ring: Ring) -> int | None:
+            found = result(ring)
+            return found if found is None or not isinstance(runner._begun, Filling) else change(0)
+
+        monkeypatch.setattr(Ring, "result", changed)
+        filled = count_filled(monkeypatch)
+        for _ in range(60):
+            await queue.put_many([bytes(1000)] * 50)
+        assert not filled
+        assert runner.kind == "io_uring"
+        monkeypatch.undo()
+    assert len(await contents(place)) == 3020
+
+
+async def test_behind_synced_records_no_zeros_are_left_unsynced(
+    queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would keep every synced frame waiting for the thread."""
+    filled, durable = count_filled(monkeypatch), count_writes(monkeypatch)
+    for _ in range(30):
+        await queue.put_many([bytes(1000)] * 50)
+    assert not filled
+    assert len(durable) > 20
 
 
 async def test_nobody_looks_for_the_end_of_what_nobody_waits_for(

@@ -11,8 +11,45 @@ RING: Final = "tests/fifoq/test_ring_writer.py"
 WRITER: Final = "tests/fifoq/test_writer.py"
 CLOCK: Final = "tests/fifoq/test_file_clock.py"
 BEGUN: Final = "tests/store/test_begun.py"
+FILLING: Final = "tests/store/test_filling.py"
 
 BEGUN_MUTANTS: Final = (
+    Mutant(
+        "zeros ahead that nobody wrote count",
+        "filling",
+        '        """Leave it: the next frame sees to the space that it needs, '
+        'and tells if there is none."""\n',
+        "        self.end(0.0)\n",
+        (FILLING,),
+    ),
+    Mutant(
+        "zeros ahead that are not synced count as durable",
+        "filling",
+        "        tail.dirty = True\n",
+        "",
+        (FILLING,),
+    ),
+    Mutant(
+        "a log goes on although nobody saw how writing zeros ended",
+        "filling",
+        "        self.log.fail()\n",
+        "",
+        (FILLING,),
+    ),
+    Mutant(
+        "zeros are written ahead while somebody else has the log",
+        "filling",
+        "        log.turn.pop()\n",
+        "        pass\n",
+        (FILLING,),
+    ),
+    Mutant(
+        "the removal of what is put takes no more room while records are few",
+        "packing",
+        "        return min(most, before + RUN_BYTES * count) * 4 // 3 - before * 4 // 3\n",
+        "        return 0\n",
+        ("tests/store/test_plain.py",),
+    ),
     Mutant(
         "a commit is begun behind what is not durable",
         "begun",
@@ -202,10 +239,45 @@ RING_MUTANTS: Final = (
         RING,
     ),
     _mutant(
+        "a frame that a limit on files cuts through is noted",
+        "ring_writer",
+        "                and _may_reach(self._end_offset)\n",
+        "",
+        RING,
+    ),
+    _mutant(
+        "zeros are left unsynced ahead of synced records",
+        "committer",
+        "            and not job.synced\n",
+        "",
+        RING,
+    ),
+    _mutant(
+        "zeros ahead are the thread's",
+        "committer",
+        "            and self._open_log.filling_due()\n",
+        "            and False\n",
+        RING,
+    ),
+    _mutant(
+        "who looks for the end of a commit does not see ticks grow old",
+        "file_clock",
+        "        if age > self._age:\n",
+        "        if False:\n",
+        CLOCK,
+    ),
+    _mutant(
+        "who is interrupted between two clocks takes a tick for older than it is",
+        "file_clock",
+        "        now = time.time_ns()\n        tick = time.clock_gettime_ns(_COARSE)\n",
+        "        tick = time.clock_gettime_ns(_COARSE)\n        now = time.time_ns()\n",
+        CLOCK,
+    ),
+    _mutant(
         "a commit is not noted while the disk is at it",
         "ring_writer",
-        "            if self._at_once and begun.noted is False and seconds > NOTE_SECONDS:\n",
-        "            if False:\n",
+        "                and begun.noted is False\n",
+        "                and False\n",
         RING,
     ),
     _mutant(
@@ -275,14 +347,14 @@ RING_MUTANTS: Final = (
     _mutant(
         "a new segment is written as if it had the time of the last one",
         "file_clock",
-        "        return same and early\n",
-        "        return early\n",
+        "        return same and age < latest - CLOSE_NS\n",
+        "        return age < latest - CLOSE_NS\n",
         CLOCK,
     ),
     _mutant(
         "a tick that is nearly over is trusted",
         "file_clock",
-        "        return same and early\n",
+        "        return same and age < latest - CLOSE_NS\n",
         "        return same\n",
         CLOCK,
     ),
