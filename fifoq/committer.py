@@ -185,7 +185,7 @@ class Committer(Settling):
             self._settling = job
             job.settle(self, runner.outcome, runner.error)
             self._settling = None
-            if self._leaves_little_room(job):
+            if self._fills_beside and self._leaves_little_room(job):
                 # Whoever wants something next does not notice: the kernel does it meanwhile.
                 self._job = Fill(self._open_log)
                 runner.start(self._job)
@@ -204,22 +204,20 @@ class Committer(Settling):
             runner.start(next_job)
         self._at_hand = []
 
-    def _leaves_little_room(self, job: Job) -> bool:
-        """Whether zeros ahead are to be written now: behind records that nobody has synced.
+    @property
+    def _fills_beside(self) -> bool:
+        """Whether zeros ahead can be written now, without a thread and with nobody waiting."""
+        runner = self.runner
+        idle = self._job is None and self._last is None
+        return idle and self.usable and not self.closing and runner is not None and runner.beside
 
-        Zeros that are not synced keep a synced frame waiting, and on a full disk nobody puts.
+    def _leaves_little_room(self, job: Job) -> bool:
+        """Whether zeros ahead are wanted: only behind records that nobody has synced.
+
+        Zeros that are not synced either would keep a synced frame waiting for the thread.
         """
-        return (
-            isinstance(job, Commit)
-            and not job.synced
-            and job.record_count > 0
-            and self._job is None
-            and self._last is None
-            and self.usable
-            and self.runner is not None
-            and self.runner.beside
-            and self._open_log.filling_due()
-        )
+        puts = isinstance(job, Commit) and job.record_count > 0 and not job.synced
+        return puts and self._open_log.filling_due()
 
     def _has_work(self) -> bool:
         if self._last is not None:

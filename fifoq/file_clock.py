@@ -32,7 +32,7 @@ class FileClock:
         """Whether a write now leaves the file's time; it counts as the last write from here on."""
         same, self._file = file is self._file, file
         latest = self._age
-        tick, age = self.look()
+        tick, age = self.observe()
         if tick != self._tick:
             self._tick = tick
             # Forget slowly: ticks need not stay as late as they were.
@@ -40,8 +40,8 @@ class FileClock:
             return False
         return same and age < latest - CLOSE_NS
 
-    def look(self) -> tuple[int, int]:
-        """See how old a tick becomes, and say which is the last one and how old it is."""
+    def observe(self) -> tuple[int, int]:
+        """See how old ticks become; says which is the last one, and how old it is at least."""
         # In this order: who is interrupted in between takes it for younger than it is.
         now = time.time_ns()
         tick = time.clock_gettime_ns(_COARSE)

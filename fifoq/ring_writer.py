@@ -1,10 +1,11 @@
 """The writer with a ring: ordinary commits need no thread and wait for no interpreter.
 
 They are begun in the loop's own step and written by the kernel: what is synced past the page cache,
-what is not into it. Everything else (large frames, the upkeep, reading, whatever is out of the
-ordinary) goes to the thread, as does all of it where there is no ring. While a commit that
-somebody waits for is young the loop looks for its end in each of its turns instead of
-going to sleep: a quick disk is done before a processor that fell asleep is awake again.
+what is not into it, and so are zeros ahead of that. Everything else (large frames, the upkeep,
+reading, whatever is out of the ordinary) goes to the thread, as does all of it where there is no
+ring. While a commit that somebody waits for is young the loop looks for its end in each of its
+turns instead of going to sleep: a quick disk is done before a processor that fell asleep is awake
+again.
 """
 
 from __future__ import annotations
@@ -114,26 +115,33 @@ class RingWriter:
         self._in_ring, self._ended = True, False
         ring = self._ring
         self._awaited = job.awaited
+        begun: Started | None = None
         try:
-            begun = job.begin() if ring is not None else None
-        except MemoryError:
-            # Nothing was begun; whoever runs the job is told.
-            begun = None
-        if ring is None or begun is None:
-            self._in_ring = False
-            self._writer.start(job)
-            return
-        try:
-            self._submit(ring, begun)
+            if ring is not None:
+                try:
+                    begun = job.begin()
+                except MemoryError:
+                    # Nothing was begun; whoever runs the job is told.
+                    pass
+            if ring is not None and begun is not None:
+                self._submit(ring, begun)
+                return
         except OSError as error:
+            if begun is None:
+                raise
             self._leave(begun, for_good=error.errno not in _NOT_NOW)
+            return
         except BaseException:
+            if ring is None or begun is None:
+                raise
             if self._begun is not None and ring.taken != self._taken:
                 self._join_ring()
             else:
                 self._end(begun.fail(OSError(errno.EINTR, os.strerror(errno.EINTR))))
                 self._drop_ring()
             raise
+        self._in_ring = False
+        self._writer.start(job)
 
     def _submit(self, ring: Ring, begun: Started) -> None:
         """Have the kernel write it. OSError: it has nothing of it."""
@@ -270,7 +278,7 @@ class RingWriter:
                 self._looking = False
                 return
             self._loop.call_soon(self._look_again)
-            self._clock.look()
+            self._clock.observe()
             if (
                 self._at_once
                 and begun.noted is False
@@ -348,8 +356,7 @@ class RingWriter:
 
 
 def _may_reach(offset: int) -> bool:
-    """Whether this process may write up to there: a frame of which a part is refused is not to be
-    noted."""
+    """Whether this process may write up to there; else a part of the frame is refused."""
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     return limit == resource.RLIM_INFINITY or offset <= limit
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from store.directory import sync_error
-from store.errors import DurabilityError
 from store.life import OPEN
+from store.options import HELD_BYTES_MAX
 from store.segment import SegmentFile
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 LEFT_SHARE: Final = 2
 """More is written when less than one part in so many of what lies ahead is left."""
-_ZEROS: Final = memoryview(bytearray(2 << 20))
+_ZEROS: Final = memoryview(bytearray(HELD_BYTES_MAX))
 
 
 class Filling(msgspec.Struct, eq=False):
@@ -49,20 +48,19 @@ class Filling(msgspec.Struct, eq=False):
     def end(self, seconds: float) -> None:
         """The zeros lie at their place; that took so long."""
         tail = self.log.tail
-        tail.filled = self.offset + len(self.frame)
+        # In this order: whoever is interrupted in between has lost nothing but the zeros.
         tail.dirty = True
+        tail.filled = self.offset + len(self.frame)
         self._give_turn_back()
 
-    def fail(self, error: OSError) -> DurabilityError:
-        """Nobody knows how writing them ended: the log has failed. Returns what to tell."""
-        self.log.fail()
-        self._give_turn_back()
-        failure = sync_error(self.log.tail.name, error)
-        failure.__cause__ = error
-        return failure
+    def fail(self, error: OSError) -> OSError:
+        """They were not written, or nobody saw how that ended: either does no harm."""
+        self.write()
+        return error
 
     def write(self) -> None:
         """Leave it: the next frame sees to the space that it needs, and tells if there is none."""
+        self.log.tail.fills = False
         self._give_turn_back()
 
     def _give_turn_back(self) -> None:
@@ -70,19 +68,23 @@ class Filling(msgspec.Struct, eq=False):
 
 
 def is_due(log: Log) -> bool:
-    """Whether so little is left ahead that the next frames would have to write more."""
+    """Whether so little is left ahead that the next frames would have to write more.
+
+    Not where that found no space: then whoever needs it finds out first whether there is some.
+    """
     tail = log.tail
-    return not (tail.closed or tail.has_room(tail.ahead_bytes // LEFT_SHARE))
+    return tail.fills and not (tail.closed or tail.has_room(tail.ahead_bytes // LEFT_SHARE))
 
 
 def begin(log: Log) -> Filling | None:
     """Begin to fill up what lies ahead of the tail; None if that is not due. Touches no file."""
     if log.status is not OPEN or not is_due(log):
         return None
+    tail = log.tail
+    filling = Filling(log, _ZEROS[: tail.wanted - tail.filled], tail.filled, tail.file)
     try:
+        # Last: whatever is raised before leaves everything as it was.
         log.turn.pop()
     except IndexError:
         return None
-    tail = log.tail
-    count = tail.wanted - tail.filled
-    return Filling(log, _ZEROS[:count], tail.filled, tail.file)
+    return filling

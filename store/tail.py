@@ -35,6 +35,8 @@ class Tail:
         self.dirty = False
         self.closed = False
         """The segment takes no more frames, and there is no space for another one."""
+        self.fills = True
+        """More zeros may be written before somebody needs them: there was space the last time."""
         self.ahead_bytes = options.ahead_bytes
         self._reserve = options.reserve_bytes
 
@@ -81,6 +83,7 @@ class Tail:
                 raise OSError(errno.ENOSPC, "a write made no progress")
             self.filled += count
             self.dirty = True
+        self.fills = True
 
     def append(self, frame: Buffer) -> int:
         """Write a frame for which there is room; returns its offset.

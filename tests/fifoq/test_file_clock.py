@@ -98,7 +98,7 @@ def test_whoever_looks_between_writes_sees_how_old_ticks_become(clocks: Clocks) 
             clock.stands_still(FILE)
             clocks.show(number, TICK - 1)
             if looks:
-                clock.look()
+                clock.observe()
         clocks.show(21, 0)
         clock.stands_still(FILE)
         clocks.show(21, TICK * 15 // 16 - file_clock.CLOSE_NS)
@@ -123,7 +123,7 @@ def test_who_is_interrupted_between_the_clocks_takes_a_tick_for_younger(
     with monkeypatch.context() as patch:
         patch.setattr(clocks, "time_ns", interrupted(lambda: clocks.now))
         patch.setattr(clocks, "clock_gettime_ns", interrupted(lambda: clocks.tick))
-        clock.look()
+        clock.observe()
     clocks.show(30, 0)
     clock.stands_still(FILE)
     clocks.show(30, TICK - 1)

@@ -29,7 +29,7 @@ from fifoq.jobs import Commit
 from fifoq.ring_writer import RingWriter, live_writer
 from fifoq.uring import Ring, overwrites_in_place
 from fifoq.writer import Job, Writer
-from store import Begun, Filling, Log, Status, open_log
+from store import Begun, Filling, Log, Status, filling, open_log
 from store.files import Handle
 from store.osfiles import OsFiles
 from tests.fifoq.loops import on_each_loop
@@ -413,9 +413,18 @@ async def test_zeros_for_which_there_is_no_space_are_nobodys_trouble(
 
         monkeypatch.setattr(Ring, "result", changed)
         filled = count_filled(monkeypatch)
+        begun: list[Log] = []
+        begin = filling.begin
+
+        def counted(log: Log) -> Filling | None:
+            begun.append(log)
+            return begin(log)
+
+        monkeypatch.setattr(filling, "begin", counted)
         for _ in range(60):
             await queue.put_many([bytes(1000)] * 50)
         assert not filled
+        assert len(begun) < 10, "not behind each of them: only once there was space again"
         assert runner.kind == "io_uring"
         monkeypatch.undo()
     assert len(await contents(place)) == 3020
@@ -773,6 +782,64 @@ async def test_whatever_is_raised_in_a_commit_nobody_is_told_what_is_not_so(
     assert found[:2] == [b"first", b"second"]
     confirmed = [b"%d" % n for n, told in enumerate(outcomes) if not isinstance(told, Exception)]
     assert confirmed == [] or found[2:] == confirmed
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "behind"])
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize(
+    ("owner", "step"),
+    [
+        (filling, "is_due"),
+        (filling, "Filling"),
+        (DirectTail, "follow"),
+        (Ring, "write"),
+        (Filling, "end"),
+        (RingWriter, "_end"),
+    ],
+)
+async def test_whatever_is_raised_as_zeros_are_written_nothing_confirmed_is_lost(
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: Any,
+    step: str,
+    raised: type[BaseException],
+    after: bool,
+) -> None:
+    """Without memory for the zeros, the log was nobody's: it could not even be closed."""
+    queue = await fifoq.open(place, durability="os")
+    await queue.put_many([b"x"] * 3000)
+    await queue.flush()
+    plain, runner, stumbled = getattr(owner, step), runner_of(queue), list[bool]()
+
+    def stumbling(*arguments: Any, **keywords: Any) -> Any:
+        of_zeros = owner in (filling, Filling) or isinstance(runner._begun, Filling)
+        of_zeros = of_zeros or any(isinstance(argument, Filling) for argument in arguments)
+        if not of_zeros or stumbled:
+            return plain(*arguments, **keywords)
+        stumbled.append(True)
+        if not after:
+            raise raised
+        plain(*arguments, **keywords)
+        raise raised
+
+    confirmed = 0
+    with monkeypatch.context() as patch:
+        pump = queue._committer.pump
+        patch.setattr(queue._committer, "pump", lambda: _without_interrupt(pump))
+        for method in ("_look_and_report", "_look_again"):
+            patch.setattr(RingWriter, method, _calmly(getattr(RingWriter, method)))
+        patch.setattr(asyncio.get_running_loop(), "call_exception_handler", lambda _: None)
+        patch.setattr(owner, step, stumbling)
+        with suppress(fifoq.FifoqError):
+            for _ in range(40):
+                await asyncio.wait_for(queue.put_many([bytes(1000)] * 50), 20)
+                confirmed += 50
+    assert stumbled
+    if raised is MemoryError and step == "Filling":
+        assert confirmed == 2000, "nobody needed those zeros"
+    with suppress(fifoq.FifoqError):
+        await asyncio.wait_for(queue.close(), 20)
+    assert 3000 + confirmed <= len(await contents(place)) <= 3000 + confirmed + 50
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "behind"])

@@ -19,7 +19,7 @@ BEGUN_MUTANTS: Final = (
         "filling",
         '        """Leave it: the next frame sees to the space that it needs, '
         'and tells if there is none."""\n',
-        "        self.end(0.0)\n",
+        "        return self.end(0.0)\n",
         (FILLING,),
     ),
     Mutant(
@@ -30,17 +30,34 @@ BEGUN_MUTANTS: Final = (
         (FILLING,),
     ),
     Mutant(
-        "a log goes on although nobody saw how writing zeros ended",
+        "zeros for which there is no space are tried again behind every commit",
         "filling",
-        "        self.log.fail()\n",
+        "        self.log.tail.fills = False\n",
         "",
         (FILLING,),
     ),
     Mutant(
         "zeros are written ahead while somebody else has the log",
         "filling",
-        "        log.turn.pop()\n",
-        "        pass\n",
+        "        log.turn.pop()\n    except",
+        "        pass\n    except",
+        (FILLING,),
+    ),
+    Mutant(
+        "zeros ahead that cannot be begun keep the turn",
+        "filling",
+        "    filling = Filling(log, _ZEROS[: tail.wanted - tail.filled], tail.filled, tail.file)\n"
+        "    try:\n"
+        "        # Last: whatever is raised before leaves everything as it was.\n"
+        "        log.turn.pop()\n"
+        "    except IndexError:\n"
+        "        return None\n"
+        "    return filling\n",
+        "    try:\n"
+        "        log.turn.pop()\n"
+        "    except IndexError:\n"
+        "        return None\n"
+        "    return Filling(log, _ZEROS[: tail.wanted - tail.filled], tail.filled, tail.file)\n",
         (FILLING,),
     ),
     Mutant(
@@ -248,15 +265,15 @@ RING_MUTANTS: Final = (
     _mutant(
         "zeros are left unsynced ahead of synced records",
         "committer",
-        "            and not job.synced\n",
-        "",
+        " and not job.synced\n",
+        "\n",
         RING,
     ),
     _mutant(
         "zeros ahead are the thread's",
         "committer",
-        "            and self._open_log.filling_due()\n",
-        "            and False\n",
+        "        return puts and self._open_log.filling_due()\n",
+        "        return False\n",
         RING,
     ),
     _mutant(

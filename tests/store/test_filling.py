@@ -8,8 +8,9 @@ import pytest
 
 from fifoq.testing.crashes import power_images
 from fifoq.testing.simfiles import SimFiles
-from store import DurabilityError, Filling, Log, LogOptions, Status, StoreFailed, open_log
+from store import Filling, Log, LogOptions, Status, open_log
 from store.errors import ConcurrentUse
+from store.options import HELD_BYTES_MAX
 from tests.store.conftest import PATH
 from tests.support.clock import ManualClock
 
@@ -124,14 +125,49 @@ def test_what_is_left_undone_is_done_by_whoever_needs_it(
     assert reopened(files) == [5, 9000, 12_000, 6]
 
 
-def test_one_whose_end_nobody_saw_stops_the_log(files: SimFiles, log: Log) -> None:
+def test_one_whose_end_nobody_saw_does_no_harm(files: SimFiles, log: Log) -> None:
     filling = begun_filling(log)
-    assert isinstance(filling.fail(OSError(errno.EINTR, "interrupted")), DurabilityError)
-    assert not log.filling_due() or log.begin_filling() is None
-    with pytest.raises(StoreFailed):
-        log.put("a", [b"x"])
+    error = OSError(errno.EINTR, "interrupted")
+    assert filling.fail(error) is error
+    assert log.status is Status.OPEN
+    log.put("a", [b"third"])
     log.close()
-    assert reopened(files) == [5, 9000]
+    assert reopened(files) == [5, 9000, 5]
+
+
+def test_where_there_was_no_space_nobody_tries_before_there_is(files: SimFiles, log: Log) -> None:
+    begun_filling(log).write()
+    assert not log.filling_due()
+    assert log.begin_filling() is None
+    log.put("a", [b"it has its room"])
+    assert not log.filling_due()
+    log.put("a", [bytes(12_000)])
+    log.put("a", [bytes(10_000)])
+    assert log.filling_due(), "the frame that needed room found some"
+    log.close()
+
+
+def test_without_memory_nobody_takes_the_log(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("store.filling.Filling", none)
+        with pytest.raises(MemoryError):
+            log.begin_filling()
+    log.put("a", [b"third"])
+    log.close()
+
+
+def test_no_more_is_held_than_there_are_zeros_for() -> None:
+    options = LogOptions(fill_bytes=HELD_BYTES_MAX - 4096, reserve_bytes=4096)
+    files = SimFiles()
+    with open_log(PATH, files=files, clock=ManualClock(), options=options) as log:
+        log.put("a", [b"first"])
+        log.put("a", [bytes(1_100_000)])
+        filling = begun_filling(log)
+        assert filling.offset + len(filling.frame) == log.tail.wanted
+        filling.write()
 
 
 def test_it_may_end_twice(files: SimFiles, log: Log) -> None:
