@@ -40,7 +40,8 @@ class Reading(Generic[T]):
     """What the members of one cursor share."""
 
     head = lease_limit = 0
-    """A lease of a cursor has no window: see `Leasing`."""
+    acks_pass = False
+    """A lease of a cursor has no window, and its ack passes none: see `Leasing` and `Delivery`."""
 
     def __init__(self, queue: Queue[T], committer: Committer, hold: CursorHold) -> None:
         self.queue = queue
