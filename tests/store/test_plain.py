@@ -179,7 +179,7 @@ def test_what_is_written_in_two_steps_is_what_one_would_write(by_hand: bool) -> 
 
 @pytest.mark.parametrize("floor", [0, 5, 70_000])
 @pytest.mark.parametrize("count", [1, 31, 100, 5000, 200_000])
-@pytest.mark.parametrize("live", [0, 1, 30, 2000, 65_534, 150_000])
+@pytest.mark.parametrize("live", [0, 1, 30, 31, 32, 2000, 2046, 65_534, 150_000])
 def test_the_growth_of_a_put_is_what_its_records_may_need(
     live: int, count: int, floor: int
 ) -> None:
