@@ -16,6 +16,7 @@ from store import (
     Log,
     LogOptions,
     Status,
+    StoreClosed,
     StoreFailed,
     open_log,
 )
@@ -415,6 +416,29 @@ def test_a_segment_that_is_due_to_end_is_ended_in_one_step(files: SimFiles) -> N
     assert log.begin(draft, sync=True) is None
     log.commit(draft)
     log.close()
+
+
+def test_nothing_is_prepared_for_a_log_that_takes_no_work(log: Log) -> None:
+    queue = log.queue("a")
+
+    def prepare() -> None:
+        runs = [(1, log.clock.wall())]
+        first = queue.genesis.next_counter
+        log.prepare_put(
+            queue, [b"x"], first=first, time_runs=runs, item_bytes=1, marks=None, sync=True
+        )
+
+    begun = begun_put(log)
+    with pytest.raises(ConcurrentUse):
+        prepare()
+    begun.write()
+    prepare()
+    log.fail()
+    with pytest.raises(StoreFailed):
+        prepare()
+    log.close()
+    with pytest.raises(StoreClosed):
+        prepare()
 
 
 def test_a_log_that_failed_begins_nothing(log: Log) -> None:
