@@ -25,7 +25,7 @@ import fifoq
 
 PAYLOAD_BYTES = 100
 BATCH_RECORDS = 100
-ROUNDS = 5
+ROUNDS = 9
 QUICK_DIVISOR = 500
 """`--quick` does this small a part of the work: enough to see that every row runs."""
 
