@@ -73,6 +73,7 @@ class Committer(Settling):
 
     def own(self, log: Log) -> None:
         self.log = log
+        self._fill = Fill(log)
         log.directory.files.watch_fork(self._after_fork)
 
     def begin_closing(self) -> None:
@@ -117,6 +118,7 @@ class Committer(Settling):
             self.runner.stop()
             self.runner.join()
         if self.log is not None:
+            self.log.free_turn()
             self.log.close()
 
     def stop(self) -> None:
@@ -185,10 +187,10 @@ class Committer(Settling):
             self._settling = job
             job.settle(self, runner.outcome, runner.error)
             self._settling = None
-            if self._fills_beside and self._leaves_little_room(job):
+            if self._fills_behind(job):
                 # Whoever wants something next does not notice: the kernel does it meanwhile.
-                self._job = Fill(self._open_log)
-                runner.start(self._job)
+                self._job = self._fill
+                runner.start(self._fill)
             elif self._has_work():
                 # Those who waited run first: what they want next belongs into the same frame.
                 self._schedule()
@@ -204,20 +206,17 @@ class Committer(Settling):
             runner.start(next_job)
         self._at_hand = []
 
-    @property
-    def _fills_beside(self) -> bool:
-        """Whether zeros ahead can be written now, without a thread and with nobody waiting."""
-        runner = self.runner
-        idle = self._job is None and self._last is None
-        return idle and self.usable and not self.closing and runner is not None and runner.beside
+    def _fills_behind(self, job: Job) -> bool:
+        """Whether zeros ahead are to be written now: without a thread, and with nobody waiting.
 
-    def _leaves_little_room(self, job: Job) -> bool:
-        """Whether zeros ahead are wanted: only behind records that nobody has synced.
-
-        Zeros that are not synced either would keep a synced frame waiting for the thread.
+        Only behind records that nobody has synced: zeros that are not synced either would keep a
+        synced frame waiting for the thread.
         """
+        runner = self.runner
+        assert runner is not None
         puts = isinstance(job, Commit) and job.record_count > 0 and not job.synced
-        return puts and self._open_log.filling_due()
+        idle = self._job is None and self._last is None and self.usable and not self.closing
+        return puts and idle and runner.beside and self._open_log.filling_due()
 
     def _has_work(self) -> bool:
         if self._last is not None:

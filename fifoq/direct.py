@@ -15,7 +15,7 @@ from typing import Final
 
 from fifoq.uring import overwrites_in_place
 from fifoq.writer import Started
-from store.begun import BEGUN_BYTES_MAX
+from store.begun import BEGUN_BYTES_MAX, Begun
 from store.files import Handle
 from store.osfiles import OsFiles
 from store.segment import SegmentFile, segment_name
@@ -41,7 +41,7 @@ class DirectTail:
         """Where the last frame written from here ends: the memory begins with its block."""
         self._filled = 0
 
-    def stage(self, begun: Started) -> tuple[int, int]:
+    def stage(self, begun: Begun) -> tuple[int, int]:
         """Lay out the blocks that the frame touches; returns their offset and length.
 
         OSError: it cannot be written directly, or not without waiting.
@@ -66,7 +66,7 @@ class DirectTail:
             view[end:length] = _ZEROS[: length - end]
         return start, length
 
-    def written(self, begun: Started) -> None:
+    def written(self, begun: Begun) -> None:
         """The frame that was staged is durable: keep the block in which it ends."""
         start = begun.offset & self._mask
         end = begun.offset + len(begun.frame)

@@ -21,6 +21,7 @@ from fifoq.options import MEMORY
 from fifoq.runs import Batch, Claim, Removals, Run, coarse_times, part_of, time_runs
 from fifoq.writer import Job as Runnable
 from store import (
+    AccessError,
     Begun,
     DiskFull,
     Draft,
@@ -99,7 +100,7 @@ class Commit(msgspec.Struct, eq=False):
         if error is None:
             committer.committed(self)
         elif self.log.status is Status.OPEN:
-            committer.refuse(self, as_ours(error))
+            committer.refuse(self, refusal(error))
         else:
             committer.fail(as_ours(error), self.waiters)
 
@@ -119,8 +120,7 @@ class Fill:
         return self._log.begin_filling()
 
     def settle(self, committer: Committer, outcome: object, error: BaseException | None) -> None:
-        if self._log.status is Status.FAILED:
-            committer.fail(as_ours(error) if error else stopped(self._log), [])
+        """Whatever became of it, there is nobody to tell."""
 
 
 class Read:
@@ -197,7 +197,7 @@ class Read:
             self._line.fill_gap(self._runs, self._upto)
             self._line.read_ended(None)
         elif self._log.status is Status.OPEN:
-            self._line.read_ended(as_ours(error))
+            self._line.read_ended(refusal(error))
         else:
             committer.fail(as_ours(error), [])
 
@@ -248,6 +248,18 @@ def look_away(future: asyncio.Future[Any]) -> None:
 
 def stopped(log: Log) -> FifoqError:
     return StoreFailed(f"{log.path}: a failure in the upkeep stopped the store")
+
+
+def refusal(error: BaseException) -> FifoqError:
+    """What to tell of an error after which the log goes on."""
+    if not isinstance(error, MemoryError):
+        return as_ours(error)
+    refused = AccessError(
+        "no memory for what was to be written or read. Nothing of it was stored, and the store "
+        "goes on. Try again, with less at once."
+    )
+    refused.__cause__ = error
+    return refused
 
 
 def as_ours(error: BaseException) -> FifoqError:

@@ -144,6 +144,8 @@ async def look_at_consumers(committer: Committer) -> None:
 
 def close_log(shown: dict[str, int], before: Iterable[Callable[[Log], None]], log: Log) -> None:
     """Close the log, past counters that were shown although nothing has them."""
+    # Nobody else is there: who still has the turn was interrupted as it was taken.
+    log.free_turn()
     for prepare in before:
         prepare(log)
     for name, upto in shown.items():

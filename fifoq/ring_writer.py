@@ -24,6 +24,7 @@ from fifoq.direct import DirectTail
 from fifoq.file_clock import FileClock
 from fifoq.uring import Ring
 from fifoq.writer import Job, Rest, Started, Writer
+from store import Begun
 from store.directory import PASSING_ERRNOS, SPACE_ERRNOS
 from store.osfiles import OsFiles
 
@@ -126,19 +127,22 @@ class RingWriter:
             if ring is not None and begun is not None:
                 self._submit(ring, begun)
                 return
-        except OSError as error:
+        except BaseException as error:
             if begun is None:
                 raise
-            self._leave(begun, for_good=error.errno not in _NOT_NOW)
-            return
-        except BaseException:
-            if ring is None or begun is None:
-                raise
-            if self._begun is not None and ring.taken != self._taken:
+            if self._kernel_has_it:
                 self._join_ring()
-            else:
-                self._end(begun.fail(OSError(errno.EINTR, os.strerror(errno.EINTR))))
-                self._drop_ring()
+                raise
+            if isinstance(error, (OSError, MemoryError)):
+                # What lies in the ring and was not taken must never be submitted.
+                lies = self._begun is not None
+                self._leave(
+                    begun,
+                    for_good=lies or (isinstance(error, OSError) and error.errno not in _NOT_NOW),
+                )
+                return
+            self._give_up(begun)
+            self._drop_ring()
             raise
         self._in_ring = False
         self._writer.start(job)
@@ -147,7 +151,7 @@ class RingWriter:
         """Have the kernel write it. OSError: it has nothing of it."""
         direct = self._direct
         direct.follow(begun)
-        if begun.sync:
+        if isinstance(begun, Begun) and begun.sync:
             offset, self._length = direct.stage(begun)
             handle, address = direct.handle, direct.address
             self._at_once = self._clock.stands_still(begun.file)
@@ -193,6 +197,12 @@ class RingWriter:
         self._join_ring()
         self._writer.join()
 
+    @property
+    def _kernel_has_it(self) -> bool:
+        """Whether what is under way was taken from the ring."""
+        ring = self._ring
+        return self._begun is not None and ring is not None and ring.taken != self._taken
+
     def _join_ring(self) -> None:
         """Wait for the kernel. The thread gets nothing of it: another job may follow at once."""
         if self._begun is not None and self._ring is not None:
@@ -220,7 +230,7 @@ class RingWriter:
         elif tries_again and self._may_be_tried_again(begun, result):
             # A direct write that is short is none; any other may find a full disk half way.
             never = -result in _NOT_HERE or (begun.sync and result >= 0)
-            self._leave(begun, for_good=never)
+            self._leave(begun, for_good=never and _may_reach(self._end_offset))
         else:
             number = -result if result < 0 else errno.EIO
             self._end(begun.fail(OSError(number, os.strerror(number))))
@@ -237,12 +247,12 @@ class RingWriter:
         except Exception as raised:
             error = raised
         finally:
-            if not noted:
+            if noted:
+                self._end(None)
+            else:
                 # Nobody may take the commit for a good one, or for none.
-                failure = begun.fail(OSError(errno.EINTR, os.strerror(errno.EINTR)))
-                error = error or failure
-            self._end(error)
-        if noted and begun.sync:
+                self._give_up(begun, error)
+        if noted and isinstance(begun, Begun) and begun.sync:
             try:
                 self._direct.written(begun)
             except Exception:
@@ -258,10 +268,16 @@ class RingWriter:
             not begun.sync or result >= 0 or -result in _NOT_HERE or -result in _MAY_COME
         )
 
+    def _give_up(self, begun: Started, error: BaseException | None = None) -> None:
+        """Let nobody wait for what was begun: it is not known what becomes of it."""
+        failure = begun.fail(OSError(errno.EINTR, os.strerror(errno.EINTR)))
+        self._end(error or failure)
+
     def _end(self, error: BaseException | None) -> None:
+        # In this order: whoever is interrupted in here finds the result again.
         self._error = error
-        self._begun = None
         self._ended = True
+        self._begun = None
         self.under_way.discard(self)
 
     def _look_again(self) -> None:
@@ -281,6 +297,7 @@ class RingWriter:
             self._clock.observe()
             if (
                 self._at_once
+                and isinstance(begun, Begun)
                 and begun.noted is False
                 and seconds > NOTE_SECONDS
                 and _may_reach(self._end_offset)
@@ -331,11 +348,17 @@ class RingWriter:
     def _leave(self, begun: Started, *, for_good: bool) -> None:
         """Let the thread write what was begun, and whatever follows if this says so."""
         rest = Rest(begun, awaited=self._awaited)
-        # Up to here whoever is interrupted finds it in the ring again, and from here on the thread
-        # has it. A result that nobody fetched is not that of the next request.
-        self._begun, self._in_ring = None, False
-        self._writer.start(rest)
         self.under_way.discard(self)
+        # Up to here whoever is interrupted finds it in the ring again. A result that nobody fetched
+        # is not that of the next request.
+        self._begun, self._in_ring = None, False
+        try:
+            self._writer.start(rest)
+        except BaseException:
+            if not self._writer.has(rest):
+                self._in_ring = True
+                self._give_up(begun)
+            raise
         if for_good:
             self._drop_ring()
 

@@ -108,7 +108,7 @@ class Writer:
         """Whoever is to hear of the last job's end has heard of it."""
         self._jobs_taken = self._untold_job = 0
         self._stopped = False
-        self.finished = False
+        self.finished = True
         self.outcome: object = None
         self.error: BaseException | None = None
         self._go = threading.Lock()
@@ -129,19 +129,24 @@ class Writer:
         if self._is_at_work():
             # Its committer was interrupted and gave it up.
             self._wait_for_end()
-        self._job = job
-        self.finished = self._told = False
-        self._jobs_started += 1
-        self._patience = 0 if job.awaited else PATIENCE
+        patience, number = 0 if job.awaited else PATIENCE, self._jobs_started + 1
         if self._aside is None:
-            self._stand_aside_later()
+            self._stand_aside_later(number)
+        # Nothing from here on can fail, or be interrupted before the job is handed over.
+        self._patience, self._jobs_started = patience, number
+        self.finished = self._told = False
+        self._job = job
         # The last thing: as long as this thread goes on, the other one waits for the interpreter.
         self._go.release()
+
+    def has(self, job: Job) -> bool:
+        """Whether that is the job that it was given last."""
+        return self._job is job
 
     def _is_at_work(self) -> bool:
         """Whether the thread has a job that has not ended, or is about to have it."""
         taken = self._jobs_taken == self._jobs_started or not self._go.locked()
-        return bool(self._jobs_started) and taken and not self.finished
+        return taken and not self.finished
 
     def _wait_for_end(self) -> None:
         while not self.finished:
@@ -192,10 +197,8 @@ class Writer:
         self._on_end()
         self._told = True
 
-    def _stand_aside_later(self) -> None:
-        self._aside = self._loop.call_later(
-            ASIDE_AFTER_SECONDS, self._stand_aside, self._jobs_started
-        )
+    def _stand_aside_later(self, number: int) -> None:
+        self._aside = self._loop.call_later(ASIDE_AFTER_SECONDS, self._stand_aside, number)
 
     def _stand_aside(self, seen: int) -> None:
         if self.finished:
@@ -205,7 +208,7 @@ class Writer:
         if seen == self._jobs_started and not self._patience:
             time.sleep(ASIDE_SECONDS)
         self._patience = max(0, self._patience - 1)
-        self._stand_aside_later()
+        self._stand_aside_later(self._jobs_started)
 
     def _see_that_it_is_told(self) -> None:
         """Tell of the end if nobody did until the next look: who was to tell was interrupted."""
@@ -216,7 +219,7 @@ class Writer:
             self._told = True
         else:
             self._untold_job = self._jobs_started
-            self._stand_aside_later()
+            self._stand_aside_later(self._jobs_started)
 
 
 class _Signal:

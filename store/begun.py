@@ -94,13 +94,13 @@ class Begun(msgspec.Struct, eq=False):
             if log.status is FAILED:
                 log.status = OPEN
         finally:
-            self._give_turn_back()
+            self.log.free_turn()
 
     def fail(self, error: OSError) -> DurabilityError:
         """Writing or syncing it failed: the log has failed. Returns what to tell."""
         if self.log.status is OPEN:
             self.log.fail()
-        self._give_turn_back()
+        self.log.free_turn()
         failure = sync_error(self.log.tail.name, error)
         failure.__cause__ = error
         return failure
@@ -118,7 +118,7 @@ class Begun(msgspec.Struct, eq=False):
                 log.sync_tail()
             log.status = OPEN
         finally:
-            self._give_turn_back()
+            self.log.free_turn()
 
     def _append(self) -> None:
         log, draft = self.log, self.draft
@@ -138,10 +138,6 @@ class Begun(msgspec.Struct, eq=False):
         except OSError as error:
             raise sync_error(tail.name, error) from error
         tail.dirty = True
-
-    def _give_turn_back(self) -> None:
-        # Not appended: whoever is interrupted while a commit ends may end it a second time.
-        self.log.turn[:] = (None,)
 
 
 def begin(log: Log, draft: Draft | PlainPut, *, sync: bool) -> Begun | None:

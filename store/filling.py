@@ -8,6 +8,7 @@ What was written and not told of is written again by whoever needs it.
 
 from __future__ import annotations
 
+import mmap
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -21,13 +22,14 @@ if TYPE_CHECKING:
 
 LEFT_SHARE: Final = 2
 """More is written when less than one part in so many of what lies ahead is left."""
-_ZEROS: Final = memoryview(bytearray(HELD_BYTES_MAX))
+_ZEROS: Final = memoryview(mmap.mmap(-1, HELD_BYTES_MAX, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+"""Nobody writes to it, so the system gives it no memory."""
 
 
 class Filling(msgspec.Struct, eq=False):
     """Zeros that belong at `offset` of the segment at the tail; its log waits for the end.
 
-    To whoever writes it, it is what `Begun` is.
+    To whoever writes it, it is what a `Begun` is that is not to be synced.
     """
 
     log: Log
@@ -35,15 +37,6 @@ class Filling(msgspec.Struct, eq=False):
     offset: int
     file: SegmentFile
     sync: bool = False
-    noted: bool | None = True
-
-    @property
-    def filled(self) -> int:
-        """Up to where the segment holds frames and zeros."""
-        return self.log.tail.filled
-
-    def note(self) -> None:
-        """The state says nothing of zeros."""
 
     def end(self, seconds: float) -> None:
         """The zeros lie at their place; that took so long."""
@@ -51,7 +44,7 @@ class Filling(msgspec.Struct, eq=False):
         # In this order: whoever is interrupted in between has lost nothing but the zeros.
         tail.dirty = True
         tail.filled = self.offset + len(self.frame)
-        self._give_turn_back()
+        self.log.free_turn()
 
     def fail(self, error: OSError) -> OSError:
         """They were not written, or nobody saw how that ended: either does no harm."""
@@ -61,10 +54,7 @@ class Filling(msgspec.Struct, eq=False):
     def write(self) -> None:
         """Leave it: the next frame sees to the space that it needs, and tells if there is none."""
         self.log.tail.fills = False
-        self._give_turn_back()
-
-    def _give_turn_back(self) -> None:
-        self.log.turn[:] = (None,)
+        self.log.free_turn()
 
 
 def is_due(log: Log) -> bool:

@@ -46,11 +46,22 @@ FORKED: Final = Status.FORKED
 REFUSED: Final = (DiskFull, AccessError)
 
 
-def taken_error(life: Life) -> ConcurrentUse:
+def taken_error(life: Life) -> ConcurrentUse | ForkError:
     """What a thread gets that comes while another one has the turn."""
+    if life.status is FORKED:
+        # Whoever has it is the parent's.
+        return forked_error(life)
     return ConcurrentUse(
         f"{life.path}: another thread is using the store. This call did nothing. Use a store from "
         f"one thread at a time."
+    )
+
+
+def forked_error(life: Life) -> ForkError:
+    """What the child of a fork gets."""
+    return ForkError(
+        f"{life.path}: the store was opened before a fork, and only the parent may use it. Nothing "
+        f"was changed. Open it in one process, after forking."
     )
 
 
@@ -86,6 +97,10 @@ class Life:
         if not self.turn:
             raise taken_error(self)
 
+    def free_turn(self) -> None:
+        """Nobody has the turn any more. Twice is fine: whoever is interrupted may come again."""
+        self.turn[:] = (None,)
+
     def require_open(self) -> None:
         """Raise what fits if the log takes no more work."""
         if self.status is OPEN:
@@ -93,10 +108,7 @@ class Life:
         if self.status is CLOSED:
             raise StoreClosed(f"{self.path}: the store is closed. Open it anew.")
         if self.status is FORKED:
-            raise ForkError(
-                f"{self.path}: the store was opened before a fork, and only the parent may use it. "
-                f"Nothing was changed. Open it in one process, after forking."
-            )
+            raise forked_error(self)
         self.untold = None
         raise StoreFailed(
             f"{self.path}: an earlier failure stopped the store. Everything confirmed before it is "

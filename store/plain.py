@@ -131,8 +131,9 @@ def prepare(
             offset=log.tail.length,
             expected_bytes=block + len(entries),
         )
-    except TypeError:
-        # Something that is not bytes, or a view of larger items: a draft says what.
+    except (TypeError, MemoryError):
+        # Something that is not bytes, or a view of larger items: a draft says what. Without memory
+        # whoever commits the draft can refuse it.
         return None
     weight = records_weight(payload_bytes, count)
     return PlainPut(

@@ -7,7 +7,7 @@ from typing import Final
 from tests.mutants.catalogue import Mutant
 from tests.mutants.catalogue import of_fifoq as _mutant
 
-RING: Final = "tests/fifoq/test_ring_writer.py"
+RING: Final = "tests/fifoq/ring"
 WRITER: Final = "tests/fifoq/test_writer.py"
 CLOCK: Final = "tests/fifoq/test_file_clock.py"
 BEGUN: Final = "tests/store/test_begun.py"
@@ -84,8 +84,8 @@ BEGUN_MUTANTS: Final = (
     Mutant(
         "a log goes on after a commit that was begun failed",
         "begun",
-        "        self._give_turn_back()\n        failure = ",
-        "        self.log.status = OPEN\n        self._give_turn_back()\n        failure = ",
+        "        self.log.free_turn()\n        failure = ",
+        "        self.log.status = OPEN\n        self.log.free_turn()\n        failure = ",
         (BEGUN,),
     ),
     Mutant(
@@ -98,7 +98,7 @@ BEGUN_MUTANTS: Final = (
     Mutant(
         "a commit that was begun and failed keeps the turn",
         "begun",
-        "        self._give_turn_back()\n        failure = ",
+        "        self.log.free_turn()\n        failure = ",
         "        failure = ",
         (BEGUN,),
     ),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from fifoq.inline import InlineRunner
 from fifoq.writer import Job, Started
+from store import Begun
 
 BLOCK_BYTES = 4096
 
@@ -86,7 +87,7 @@ class WholeBlocks:
 
     def run(self) -> None:
         begun = self._begun_commit
-        if begun.sync:
+        if isinstance(begun, Begun) and begun.sync:
             self._write_blocks(begun)
         else:
             self._write_frame(begun)
@@ -103,7 +104,7 @@ class WholeBlocks:
         else:
             begun.write()
 
-    def _write_blocks(self, begun: Started) -> None:
+    def _write_blocks(self, begun: Begun) -> None:
         file = begun.file
         start = begun.offset // BLOCK_BYTES * BLOCK_BYTES
         try:

@@ -14,7 +14,7 @@ import os
 import resource
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -23,111 +23,29 @@ import pytest
 
 import fifoq
 from fifoq import Queue, ring_writer, uring
-from fifoq.direct import BLOCK_BYTES_MAX, DirectTail
+from fifoq.direct import BLOCK_BYTES_MAX
 from fifoq.file_clock import FileClock
 from fifoq.jobs import Commit
 from fifoq.ring_writer import RingWriter, live_writer
-from fifoq.uring import Ring, overwrites_in_place
-from fifoq.writer import Job, Writer
-from store import Begun, Filling, Log, Status, filling, open_log
+from fifoq.uring import Ring
+from fifoq.writer import Writer
+from store import Status, open_log
 from store.files import Handle
 from store.osfiles import OsFiles
 from tests.fifoq.loops import on_each_loop
-from tests.rigs.conftest import NotRun, not_run
+from tests.fifoq.ring.support import (
+    answer,
+    contents,
+    count_writes,
+    let_notes,
+    runner_of,
+)
+from tests.rigs.conftest import NotRun
 from tests.support.leftovers import assert_nothing_is_left_behind
 
-__all__ = ["not_run"]
 pytestmark = pytest.mark.anyio
 
 Results = list[int | None]
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """Real time: the kernel ends its writes in no other."""
-    return "asyncio"
-
-
-@pytest.fixture
-def place(tmp_path: Path, not_run: NotRun) -> Path:
-    """Where a store is written by a ring."""
-    not_run.unless_rings_work()
-    with (tmp_path / "probe").open("wb") as file:
-        if not overwrites_in_place(file.fileno()):
-            not_run.skip("the scratch directory is on neither ext4 nor XFS")
-    return tmp_path / "store"
-
-
-@pytest.fixture
-async def queue(place: Path) -> AsyncIterator[Queue[bytes]]:
-    """A queue whose next put goes through the ring."""
-    async with fifoq.open(place) as queue:
-        await queue.put(b"first")
-        assert runner_of(queue).kind == "io_uring"
-        yield queue
-
-
-def runner_of(queue: Queue[bytes]) -> RingWriter:
-    runner = queue._committer.runner
-    assert isinstance(runner, RingWriter)
-    return runner
-
-
-def count_writes(monkeypatch: pytest.MonkeyPatch, *, durably: bool = True) -> list[int]:
-    """The lengths of what rings are asked to write from here on, durably or not."""
-    lengths: list[int] = []
-    write = Ring.write
-
-    def counting(ring: Ring, *where: int, durably: bool, at_once: bool) -> None:
-        assert durably or not at_once, "the page cache may make whoever writes wait"
-        if durably is wanted:
-            lengths.append(where[2])
-        write(ring, *where, durably=durably, at_once=at_once)
-
-    wanted = durably
-    monkeypatch.setattr(Ring, "write", counting)
-    return lengths
-
-
-def answer(monkeypatch: pytest.MonkeyPatch, change: Callable[[int], int]) -> None:
-    """Have the kernel's results say something else."""
-    result = Ring.result
-
-    def changed(ring: Ring) -> int | None:
-        found = result(ring)
-        return None if found is None else change(found)
-
-    monkeypatch.setattr(Ring, "result", changed)
-
-
-LOOKS = 5
-
-
-def let_notes(monkeypatch: pytest.MonkeyPatch, queue: Queue[bytes], notes: bool) -> list[Begun]:
-    """Have the disk be slower than a few looks, so that commits are noted first; or none be."""
-    monkeypatch.setattr(FileClock, "stands_still", lambda *_: notes)
-    # Only who looks notes anything, and a busy machine is not to be too slow for that.
-    monkeypatch.setattr(ring_writer, "LOOK_SECONDS", 10.0)
-    monkeypatch.setattr(ring_writer, "NOTE_SECONDS", 0.0)
-    runner_of(queue)._quick = True
-    noted: list[Begun] = []
-    result, note, looks = Ring.result, Begun.note, iter(range(LOOKS if notes else 0))
-
-    def late(ring: Ring) -> int | None:
-        return result(ring) if next(looks, None) is None else None
-
-    def noting(begun: Begun) -> None:
-        note(begun)
-        noted.append(begun)
-
-    monkeypatch.setattr(Ring, "result", late)
-    monkeypatch.setattr(Begun, "note", noting)
-    return noted
-
-
-async def contents(place: Path) -> list[bytes]:
-    async with fifoq.open(place) as queue:
-        return [record.item async for record in queue.browse()]
 
 
 @on_each_loop
@@ -348,97 +266,6 @@ async def test_the_ring_writes_what_is_not_synced_too(
         assert len(durable) == 1
         assert queue.stats().writer == "io_uring"
     assert (await contents(place))[-3:-1] == [items[-1], b"its sync covers those before"]
-
-
-@pytest.mark.parametrize("level", ["os", "memory"])
-@on_each_loop
-async def test_the_ring_writes_zeros_ahead_between_two_commits(
-    place: Path, monkeypatch: pytest.MonkeyPatch, level: Literal["os", "memory"]
-) -> None:
-    """The thread did that, a megabyte at once, while somebody waited for the frame behind it."""
-    async with fifoq.open(place, durability=level) as queue:
-        # Counters are covered, and room for the removal of as many as ever is held, by the thread.
-        await queue.put_many([b"x"] * 3000)
-        await queue.flush()
-        given: list[object] = []
-        start = Writer.start
-
-        def watched(writer: Writer, job: Job) -> None:
-            given.append(job)
-            start(writer, job)
-
-        monkeypatch.setattr(Writer, "start", watched)
-        filled = count_filled(monkeypatch)
-        for _ in range(100):
-            await queue.put_many([bytes(1000)] * 50)
-            await queue.next_commit()
-        assert sum(filled) > 4_000_000
-        assert not [job for job in given if isinstance(job, Commit)]
-        monkeypatch.undo()
-    assert len(await contents(place)) == 8000
-
-
-def count_filled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many zeros were written ahead, each time somebody did."""
-    counts: list[int] = []
-    end = Filling.end
-
-    def ended(filling: Filling, seconds: float) -> None:
-        end(filling, seconds)
-        counts.append(len(filling.frame))
-
-    monkeypatch.setattr(Filling, "end", ended)
-    return counts
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(lambda _: -errno.ENOSPC, id="full"),
-        pytest.param(lambda _: -errno.EIO, id="failed"),
-        pytest.param(lambda _: 4096, id="short"),
-    ],
-)
-async def test_zeros_for_which_there_is_no_space_are_nobodys_trouble(
-    place: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[int], int]
-) -> None:
-    async with fifoq.open(place, durability="os") as queue:
-        await queue.put_many([bytes(1000)] * 20)
-        await queue.flush()
-        runner, result = runner_of(queue), Ring.result
-
-        def changed(ring: Ring) -> int | None:
-            found = result(ring)
-            return found if found is None or not isinstance(runner._begun, Filling) else change(0)
-
-        monkeypatch.setattr(Ring, "result", changed)
-        filled = count_filled(monkeypatch)
-        begun: list[Log] = []
-        begin = filling.begin
-
-        def counted(log: Log) -> Filling | None:
-            begun.append(log)
-            return begin(log)
-
-        monkeypatch.setattr(filling, "begin", counted)
-        for _ in range(60):
-            await queue.put_many([bytes(1000)] * 50)
-        assert not filled
-        assert len(begun) < 10, "not behind each of them: only once there was space again"
-        assert runner.kind == "io_uring"
-        monkeypatch.undo()
-    assert len(await contents(place)) == 3020
-
-
-async def test_behind_synced_records_no_zeros_are_left_unsynced(
-    queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They would keep every synced frame waiting for the thread."""
-    filled, durable = count_filled(monkeypatch), count_writes(monkeypatch)
-    for _ in range(30):
-        await queue.put_many([bytes(1000)] * 50)
-    assert not filled
-    assert len(durable) > 20
 
 
 async def test_nobody_looks_for_the_end_of_what_nobody_waits_for(
@@ -708,199 +535,6 @@ async def test_a_ring_is_not_left_behind_when_no_thread_starts(
         patch.setattr(threading.Thread, "start", refuse)
         with pytest.raises(RuntimeError, match="start new thread"):
             live_writer(asyncio.get_running_loop(), lambda: None, "test")
-
-
-STEPS = [
-    (Log, "begin"),
-    (DirectTail, "follow"),
-    (DirectTail, "stage"),
-    (Ring, "use_eventfd"),
-    (Ring, "write"),
-    (Ring, "result"),
-    (Ring, "next"),
-    (RingWriter, "_look_again"),
-    (Begun, "note"),
-    (Begun, "end"),
-    (RingWriter, "_end"),
-    (DirectTail, "written"),
-]
-
-
-MOMENTS = [
-    pytest.param(owner, step, after, id=f"{'behind' if after else 'before'} {step}")
-    for owner, step in STEPS
-    for after in (False, True)
-    # What was begun is lost with the call that says so: a window of one instruction.
-    if not (step == "begin" and after)
-]
-
-
-@pytest.mark.parametrize("level", ["sync", "os"])
-@pytest.mark.parametrize("raised", [KeyboardInterrupt, MemoryError, RuntimeError])
-@pytest.mark.parametrize(("owner", "step", "after"), MOMENTS)
-async def test_whatever_is_raised_in_a_commit_nobody_is_told_what_is_not_so(
-    place: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    owner: type,
-    step: str,
-    after: bool,
-    raised: type[BaseException],
-    level: Literal["sync", "os"],
-) -> None:
-    """A commit that was never written was once confirmed: the last one's end was taken for its."""
-    queue = await fifoq.open(place, durability=level)
-    await queue.put(b"first")
-    await queue.put(b"second")
-    if step == "note" and level == "sync":
-        let_notes(monkeypatch, queue, True)
-    plain, armed = getattr(owner, step), [True]
-
-    def stumbling(*arguments: Any, **keywords: Any) -> Any:
-        stumbles = armed and armed.pop()
-        if stumbles and not after:
-            raise raised
-        found = plain(*arguments, **keywords)
-        if stumbles:
-            raise raised
-        return found
-
-    loop = asyncio.get_running_loop()
-    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
-        patch.setattr(owner, step, stumbling)
-        # As a loop that goes on after an interrupt does.
-        pump = queue._committer.pump
-        patch.setattr(queue._committer, "pump", lambda: _without_interrupt(pump))
-        for method in ("_look_and_report", "_look_again"):
-            patch.setattr(RingWriter, method, _calmly(getattr(RingWriter, method)))
-        patch.setattr(loop, "call_exception_handler", lambda _: None)
-        receipts = [queue.submit(b"%d" % number) for number in range(3)]
-        loop.call_soon(queue._committer.pump)
-        outcomes = await asyncio.wait_for(asyncio.gather(*receipts, return_exceptions=True), 20)
-    with suppress(fifoq.FifoqError):
-        await asyncio.wait_for(queue.close(), 20)
-    found = await contents(place)
-    assert found[:2] == [b"first", b"second"]
-    confirmed = [b"%d" % n for n, told in enumerate(outcomes) if not isinstance(told, Exception)]
-    assert confirmed == [] or found[2:] == confirmed
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before", "behind"])
-@pytest.mark.parametrize("raised", [KeyboardInterrupt, MemoryError])
-@pytest.mark.parametrize(
-    ("owner", "step"),
-    [
-        (filling, "is_due"),
-        (filling, "Filling"),
-        (DirectTail, "follow"),
-        (Ring, "write"),
-        (Filling, "end"),
-        (RingWriter, "_end"),
-    ],
-)
-async def test_whatever_is_raised_as_zeros_are_written_nothing_confirmed_is_lost(
-    place: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    owner: Any,
-    step: str,
-    raised: type[BaseException],
-    after: bool,
-) -> None:
-    """Without memory for the zeros, the log was nobody's: it could not even be closed."""
-    queue = await fifoq.open(place, durability="os")
-    await queue.put_many([b"x"] * 3000)
-    await queue.flush()
-    plain, runner, stumbled = getattr(owner, step), runner_of(queue), list[bool]()
-
-    def stumbling(*arguments: Any, **keywords: Any) -> Any:
-        of_zeros = owner in (filling, Filling) or isinstance(runner._begun, Filling)
-        of_zeros = of_zeros or any(isinstance(argument, Filling) for argument in arguments)
-        if not of_zeros or stumbled:
-            return plain(*arguments, **keywords)
-        stumbled.append(True)
-        if not after:
-            raise raised
-        plain(*arguments, **keywords)
-        raise raised
-
-    confirmed = 0
-    with monkeypatch.context() as patch:
-        pump = queue._committer.pump
-        patch.setattr(queue._committer, "pump", lambda: _without_interrupt(pump))
-        for method in ("_look_and_report", "_look_again"):
-            patch.setattr(RingWriter, method, _calmly(getattr(RingWriter, method)))
-        patch.setattr(asyncio.get_running_loop(), "call_exception_handler", lambda _: None)
-        patch.setattr(owner, step, stumbling)
-        with suppress(fifoq.FifoqError):
-            for _ in range(40):
-                await asyncio.wait_for(queue.put_many([bytes(1000)] * 50), 20)
-                confirmed += 50
-    assert stumbled
-    if raised is MemoryError and step == "Filling":
-        assert confirmed == 2000, "nobody needed those zeros"
-    with suppress(fifoq.FifoqError):
-        await asyncio.wait_for(queue.close(), 20)
-    assert 3000 + confirmed <= len(await contents(place)) <= 3000 + confirmed + 50
-
-
-@pytest.mark.parametrize("after", [False, True], ids=["before", "behind"])
-async def test_a_hand_over_to_the_thread_that_is_interrupted_leaves_nobody_waiting(
-    place: Path, monkeypatch: pytest.MonkeyPatch, after: bool
-) -> None:
-    """Neither the ring nor the thread had the commit then: its put and the close hung."""
-    queue = await fifoq.open(place)
-    await queue.put(b"first")
-    plain, armed = RingWriter._leave, [True]
-
-    def stumbling(runner: RingWriter, begun: Begun, *, for_good: bool) -> None:
-        stumbles = armed and armed.pop()
-        if stumbles and not after:
-            raise KeyboardInterrupt
-        plain(runner, begun, for_good=for_good)
-        if stumbles:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        answer(patch, lambda result: -errno.EAGAIN if armed else result)
-        patch.setattr(RingWriter, "_leave", stumbling)
-        for method in ("_look_and_report", "_look_again"):
-            patch.setattr(RingWriter, method, _calmly(getattr(RingWriter, method)))
-        await asyncio.wait_for(queue.put(b"second"), 20)
-    await asyncio.wait_for(queue.close(), 20)
-    assert await contents(place) == [b"first", b"second"]
-
-
-async def test_what_was_given_up_is_not_left_to_the_thread_beside_the_next_job(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The thread's end was taken for that of the close: the log was never closed."""
-    queue = await fifoq.open(place)
-    await queue.put(b"first")
-    committer, pump, write = queue._committer, queue._committer.pump, Ring.write
-
-    def interrupted(ring: Ring, *where: int, **how: bool) -> None:
-        write(ring, *where, **how)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        answer(patch, lambda _: -errno.EAGAIN)
-        patch.setattr(Ring, "write", interrupted)
-        patch.setattr(committer, "pump", lambda: _without_interrupt(pump))
-        receipt = queue.submit(b"second")
-        committer.pump()
-        with pytest.raises(fifoq.FifoqError):
-            await asyncio.wait_for(receipt, 20)
-    with suppress(fifoq.FifoqError):
-        await asyncio.wait_for(queue.close(), 20)
-    assert (await contents(place))[:1] == [b"first"]
-
-
-def _without_interrupt(call: Callable[[], None]) -> None:
-    with suppress(KeyboardInterrupt):
-        call()
-
-
-def _calmly(method: Callable[[Any], None]) -> Callable[[Any], None]:
-    return lambda runner: _without_interrupt(lambda: method(runner))
 
 
 def test_a_result_that_nobody_took_is_not_that_of_the_next_request(
