@@ -8,7 +8,7 @@ What was written and not told of is written again by whoever needs it.
 
 from __future__ import annotations
 
-import mmap
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 LEFT_SHARE: Final = 2
 """More is written when less than one part in so many of what lies ahead is left."""
-_ZEROS: Final = memoryview(mmap.mmap(-1, HELD_BYTES_MAX, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
-"""Nobody writes to it, so the system gives it no memory."""
 
 
 class Filling(msgspec.Struct, eq=False):
@@ -57,6 +55,11 @@ class Filling(msgspec.Struct, eq=False):
         self.log.free_turn()
 
 
+@cache
+def _zeros() -> memoryview:
+    return memoryview(bytearray(HELD_BYTES_MAX))
+
+
 def is_due(log: Log) -> bool:
     """Whether so little is left ahead that the next frames would have to write more.
 
@@ -71,7 +74,7 @@ def begin(log: Log) -> Filling | None:
     if log.status is not OPEN or not is_due(log):
         return None
     tail = log.tail
-    filling = Filling(log, _ZEROS[: tail.wanted - tail.filled], tail.filled, tail.file)
+    filling = Filling(log, _zeros()[: tail.wanted - tail.filled], tail.filled, tail.file)
     try:
         # Last: whatever is raised before leaves everything as it was.
         log.turn.pop()

@@ -15,6 +15,13 @@ FILLING: Final = "tests/store/test_filling.py"
 
 BEGUN_MUTANTS: Final = (
     Mutant(
+        "the child of a fork is told of another thread",
+        "life",
+        "    if life.status is FORKED:\n",
+        "    if False:\n",
+        (RING,),
+    ),
+    Mutant(
         "zeros ahead that nobody wrote count",
         "filling",
         '        """Leave it: the next frame sees to the space that it needs, '
@@ -46,7 +53,7 @@ BEGUN_MUTANTS: Final = (
     Mutant(
         "zeros ahead that cannot be begun keep the turn",
         "filling",
-        "    filling = Filling(log, _ZEROS[: tail.wanted - tail.filled], tail.filled, tail.file)\n"
+        "    filling = Filling(log, _zeros()[: tail.wanted - tail.filled], tail.filled, tail.file)\n"
         "    try:\n"
         "        # Last: whatever is raised before leaves everything as it was.\n"
         "        log.turn.pop()\n"
@@ -57,7 +64,7 @@ BEGUN_MUTANTS: Final = (
         "        log.turn.pop()\n"
         "    except IndexError:\n"
         "        return None\n"
-        "    return Filling(log, _ZEROS[: tail.wanted - tail.filled], tail.filled, tail.file)\n",
+        "    return Filling(log, _zeros()[: tail.wanted - tail.filled], tail.filled, tail.file)\n",
         (FILLING,),
     ),
     Mutant(
@@ -176,6 +183,41 @@ BEGUN_MUTANTS: Final = (
 
 RING_MUTANTS: Final = (
     _mutant(
+        "a hand-over to the thread that stops half way leaves a commit to nobody",
+        "ring_writer",
+        "            if not self._writer.has(rest):\n",
+        "            if False:\n",
+        RING,
+    ),
+    _mutant(
+        "what goes to the thread is held as if the kernel were at it",
+        "ring_writer",
+        "        rest = Rest(begun, awaited=self._awaited)\n        self.under_way.discard(self)\n",
+        "        rest = Rest(begun, awaited=self._awaited)\n",
+        RING,
+    ),
+    _mutant(
+        "a limit on files that ends with a frame gives the ring up",
+        "ring_writer",
+        "for_good=never and _may_reach(self._end_offset)",
+        "for_good=never",
+        RING,
+    ),
+    _mutant(
+        "the log of who was interrupted with the turn is never closed",
+        "owner",
+        "    log.free_turn()\n",
+        "",
+        RING,
+    ),
+    _mutant(
+        "no memory for a frame is told as a store that failed",
+        "jobs",
+        "            committer.refuse(self, refusal(error))\n",
+        "            committer.refuse(self, as_ours(error))\n",
+        RING,
+    ),
+    _mutant(
         "a short write of the ring counts as a whole one",
         "ring_writer",
         "        if result == self._length:\n",
@@ -272,7 +314,7 @@ RING_MUTANTS: Final = (
     _mutant(
         "zeros ahead are the thread's",
         "committer",
-        "        return puts and self._open_log.filling_due()\n",
+        "        return puts and idle and runner.beside and self._open_log.filling_due()\n",
         "        return False\n",
         RING,
     ),
