@@ -74,7 +74,8 @@ def begin(log: Log) -> Filling | None:
     if log.status is not OPEN or not is_due(log):
         return None
     tail = log.tail
-    filling = Filling(log, _zeros()[: tail.wanted - tail.filled], tail.filled, tail.file)
+    zeros = _zeros()[: tail.wanted - tail.filled]
+    filling = Filling(log, zeros, tail.filled, tail.file)
     try:
         # Last: whatever is raised before leaves everything as it was.
         log.turn.pop()

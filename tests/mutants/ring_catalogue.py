@@ -53,7 +53,7 @@ BEGUN_MUTANTS: Final = (
     Mutant(
         "zeros ahead that cannot be begun keep the turn",
         "filling",
-        "    filling = Filling(log, _zeros()[: tail.wanted - tail.filled], tail.filled, tail.file)\n"
+        "    filling = Filling(log, zeros, tail.filled, tail.file)\n"
         "    try:\n"
         "        # Last: whatever is raised before leaves everything as it was.\n"
         "        log.turn.pop()\n"
@@ -64,7 +64,7 @@ BEGUN_MUTANTS: Final = (
         "        log.turn.pop()\n"
         "    except IndexError:\n"
         "        return None\n"
-        "    return Filling(log, _zeros()[: tail.wanted - tail.filled], tail.filled, tail.file)\n",
+        "    return Filling(log, zeros, tail.filled, tail.file)\n",
         (FILLING,),
     ),
     Mutant(
