@@ -87,7 +87,7 @@ def _name(parameter: Any) -> str:
         many = parameter.nargs != 1
         name = parameter.metavar or parameter.name.upper()
         return f"[{name}]..." if many else name if parameter.required else f"[{name}]"
-    options = ", ".join(sorted(parameter.opts, key=len))
+    options = ", ".join([*sorted(parameter.opts, key=len), *parameter.secondary_opts])
     return options if parameter.is_flag else f"{options} {parameter.metavar or 'VALUE'}"
 
 
@@ -95,6 +95,8 @@ def _help(parameter: Any) -> str:
     text = " ".join((parameter.help or "").split()).replace("|", "\\|")
     default = parameter.default
     plain = default is None or callable(default) or default in (False, (), [])
+    if default is True:
+        default = f"`{parameter.opts[0]}`"
     told = "" if plain or parameter.required else f" Default: {default}."
     return text + told
 

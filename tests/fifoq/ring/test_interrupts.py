@@ -147,6 +147,7 @@ async def test_whatever_is_raised_as_zeros_are_written_nothing_confirmed_is_lost
     assert 3000 + confirmed <= len(await contents(place)) <= 3000 + confirmed + 50
 
 
+@pytest.mark.parametrize("reaps", [False, True], ids=["in its turn", "in a call"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "behind"])
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, MemoryError])
 @pytest.mark.parametrize(
@@ -165,6 +166,7 @@ async def test_a_hand_over_that_stops_half_way_confirms_nothing_and_leaves_nobod
     step: str,
     raised: type[BaseException],
     after: bool,
+    reaps: bool,
 ) -> None:
     """Neither ring nor thread had the commit, and the thread's last end was taken for its."""
     queue = await fifoq.open(place)
@@ -187,8 +189,9 @@ async def test_a_hand_over_that_stops_half_way_confirms_nothing_and_leaves_nobod
         async with asyncio.timeout(SECONDS_MAX):
             while not put.done():
                 await asyncio.sleep(0)
-                with suppress(fifoq.FifoqError, KeyboardInterrupt, MemoryError):
-                    committer.reap()
+                if reaps:
+                    with suppress(fifoq.FifoqError, KeyboardInterrupt, MemoryError):
+                        committer.reap()
     assert stumble.came
     with suppress(fifoq.FifoqError):
         await asyncio.wait_for(queue.close(), SECONDS_MAX)
