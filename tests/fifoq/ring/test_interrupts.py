@@ -274,10 +274,13 @@ async def test_what_was_given_up_is_not_left_to_the_thread_beside_the_next_job(
         go_on_after_interrupts(patch, queue)
         answer(patch, lambda _: -errno.EAGAIN)
         Stumble(patch, (Ring, "write"), KeyboardInterrupt, after=True)
+        writer = runner_of(queue)._writer
+        count = writer._jobs_started
         receipt = queue.submit(b"second")
         queue._committer.pump()
         with pytest.raises(fifoq.FifoqError):
             await asyncio.wait_for(receipt, SECONDS_MAX)
+        assert writer._jobs_started == count
     with suppress(fifoq.FifoqError):
         await asyncio.wait_for(queue.close(), SECONDS_MAX)
     assert (await contents(place))[:1] == [b"first"]
