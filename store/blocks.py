@@ -145,6 +145,11 @@ class RecordBlock(msgspec.Struct, frozen=True):
         return range(self.first, self.first + self.count)
 
     @property
+    def first_time(self) -> int:
+        differences = self.time_differences
+        return self.time if differences is None else int(self.time + differences[0])
+
+    @property
     def last_time(self) -> int:
         differences = self.time_differences
         return self.time if differences is None else int(self.time + differences[-1])

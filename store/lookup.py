@@ -7,19 +7,23 @@ for a single record.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Final
 
 from store.blocks import MOVED, RecordBlock, StateBlock
 from store.errors import CorruptionError, DamageError
-from store.index import QueueIndex, SegmentIndex
+from store.index import MovedEntry, QueueIndex, SegmentIndex
 from store.replay import frame_blocks, readable
 from store.segment import Frame, SegmentClosed, SegmentFile, segment_name
 from store.state import QueueState, Span, State
 
 SEEK_BYTES_MIN: Final = 64 << 10
 """A gap to the queue's next entry that is worth jumping over instead of reading through."""
+
+FRAMES_AT_HAND: Final = 4
+"""Of the frames with moved records, so many stay decoded: those of one queue lie side by side."""
 
 OpenSegment = Callable[[int], tuple[SegmentFile, SegmentIndex]]
 
@@ -175,28 +179,29 @@ class Lookup:
     def _moved_blocks(
         self, queue: QueueState, span: Span, first: int, last: int, damage: list[DamageError]
     ) -> Iterator[RecordBlock]:
-        pieces: dict[int, tuple[Frame, RecordBlock, int]] = {}
         with self._damage_in(span.segment):
             file, entries = self._entries(queue, span)
             length = self._state.segments[span.segment].length
-            for entry in entries.moved:
-                if entry.first > last or entry.last < first:
-                    continue
-                frame = next(file.frames(entry.offset, length))
-                for kind, block in frame_blocks(frame, queue.name):
-                    if kind == MOVED and isinstance(block, RecordBlock):
-                        # A record moved twice into one segment: the newest copy counts.
-                        for i, counter in enumerate(block.counters()):
-                            if first <= counter <= last:
-                                pieces[counter] = frame, block, i
-        whole = found = None
-        for counter in sorted(pieces):
-            frame, block, i = pieces[counter]
-            if block is not whole or found is None:
-                # One at a time: what they decompress to may be more than memory has.
-                with self._damage_in(span.segment):
-                    whole, found = block, readable(frame, block)
-            yield found.slice(i, i + 1)
+
+            @lru_cache(FRAMES_AT_HAND)
+            def moved_at(offset: int) -> tuple[Frame, dict[tuple[int, int], RecordBlock]]:
+                frame = next(file.frames(offset, length))
+                return frame, {
+                    (block.first, block.last): block
+                    for kind, block in frame_blocks(frame, queue.name)
+                    if kind == MOVED and isinstance(block, RecordBlock)
+                }
+
+            for group in _overlapping(entries.moved, first, last):
+                pieces: dict[int, tuple[Frame, RecordBlock, int]] = {}
+                for entry in group:
+                    frame, blocks = moved_at(entry.offset)
+                    block = blocks[entry.first, entry.last]
+                    # A record moved twice into one segment: the newest copy counts.
+                    for i, counter in enumerate(block.counters()):
+                        if first <= counter <= last:
+                            pieces[counter] = frame, block, i
+                yield from _stretches(pieces)
 
     @contextmanager
     def _damage_in(self, segment: int) -> Iterator[None]:
@@ -205,6 +210,42 @@ class Lookup:
         except DamageError as error:
             path = f"{self._path}/{segment_name(segment)}"
             raise CorruptionError(path, error.offset, error.reason) from None
+
+
+def _overlapping(entries: Sequence[MovedEntry], first: int, last: int) -> list[list[MovedEntry]]:
+    """Entries that reach into first..last, in order of counter; in groups where they overlap.
+
+    Those of a group are in the order in which they were written.
+    """
+    places = [n for n, entry in enumerate(entries) if entry.first <= last and entry.last >= first]
+    places.sort(key=lambda n: entries[n].first)
+    groups: list[list[int]] = []
+    end = 0
+    for place in places:
+        if entries[place].first > end:
+            groups.append([])
+        groups[-1].append(place)
+        end = max(end, entries[place].last)
+    return [[entries[n] for n in sorted(group)] for group in groups]
+
+
+def _stretches(pieces: dict[int, tuple[Frame, RecordBlock, int]]) -> Iterator[RecordBlock]:
+    """Records by counter, each told by frame, block and index, as blocks without a gap."""
+    whole = found = None
+    start = stop = end = 0
+    for counter in sorted(pieces):
+        frame, block, i = pieces[counter]
+        if found is not None and block is whole and i == stop and counter == end:
+            stop, end = stop + 1, end + 1
+            continue
+        if found is not None:
+            yield found.slice(start, stop)
+        if block is not whole or found is None:
+            # One at a time: what they decompress to may be more than memory has.
+            whole, found = block, readable(frame, block)
+        start, stop, end = i, i + 1, counter + 1
+    if found is not None:
+        yield found.slice(start, stop)
 
 
 def _within(block: RecordBlock, first: int, last: int) -> RecordBlock:

@@ -8,10 +8,11 @@ OSErrors pass through; the log sorts them.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, cast
 
 from store import keeping
-from store.blocks import COUNTERS, Column, RecordBlock
+from store.blocks import COUNTERS, Column, RecordBlock, records_weight
 from store.checkpoint import Checkpoint, encode_checkpoint, removed_bytes
 from store.checksum import CRC32C
 from store.directory import PASSING_ERRNOS, SPACE_ERRNOS
@@ -351,30 +352,58 @@ def _move_records(log: Log, draft: Draft, number: int, budget: int) -> None:
         for span in queue.spans:
             if span.segment != number or not span.live:
                 continue
-            for block in log.lookup.live_blocks(queue, span.first, span.last):
-                budget -= _move_block(draft, queue, block, budget)
-                if budget <= 0:
-                    return
+            blocks = log.lookup.live_blocks(queue, span.first, span.last)
+            for batch in _batches(blocks, budget):
+                budget -= sum(_weight(block) for block in batch)
+                _move(draft, queue, batch)
+            if budget <= 0:
+                return
 
 
-def _move_block(draft: Draft, queue: QueueState, block: RecordBlock, budget: int) -> int:
-    """Move records of a block until the budget is spent, at least one; returns their bytes."""
-    stop, size = 0, 0
-    while stop < block.count and (stop == 0 or size < budget):
-        size += block.record_bytes(stop)
-        stop += 1
-    part = block.slice(0, stop)
-    counters = list(part.counters())
-    columns: dict[int, Column] = {
-        bit: column.tolist() if isinstance(column, memoryview) else column
-        for bit, column in part.columns.items()
+def _batches(blocks: Iterator[RecordBlock], budget: int) -> Iterator[list[RecordBlock]]:
+    """Records until the budget is spent, at least one; together what may be one block.
+
+    A block for each would make reading them again cost more than the records do.
+    """
+    batch: list[RecordBlock] = []
+    for block in blocks:
+        stop, weight = 0, 0
+        while stop < block.count and (stop == 0 or weight < budget):
+            weight += records_weight(block.record_bytes(stop), 1)
+            stop += 1
+        if batch and not _continues(batch[-1], block):
+            yield batch
+            batch = []
+        batch.append(block.slice(0, stop))
+        budget -= weight
+        if budget <= 0:
+            break
+    if batch:
+        yield batch
+
+
+def _continues(before: RecordBlock, block: RecordBlock) -> bool:
+    same = before.columns.keys() | {COUNTERS} == block.columns.keys() | {COUNTERS}
+    return same and before.last_time <= block.first_time
+
+
+def _weight(block: RecordBlock) -> int:
+    return records_weight(block.offsets[-1] - block.offsets[0], block.count)
+
+
+def _move(draft: Draft, queue: QueueState, batch: list[RecordBlock]) -> None:
+    counters = [counter for block in batch for counter in block.counters()]
+    times = [time for block in batch for time in block.times()]
+    payloads = [payload for block in batch for payload in block.payloads()]
+    columns = {
+        bit: cast("Column", [value for block in batch for value in block.columns[bit]])
+        for bit in batch[0].columns
         if bit != COUNTERS
     }
-    draft.move(queue, counters, part.times(), part.payloads(), columns)
+    draft.move(queue, counters, times, payloads, columns)
     attempted = [counter for counter in counters if counter in queue.attempts]
     if attempted:
         draft.lease(queue, attempted, [queue.attempts[c] for c in attempted], 0)
-    return size
 
 
 # Closing.

@@ -29,6 +29,7 @@ FULL_DISK: Final = "tests/store/test_full_disk.py"
 DRAFT: Final = "tests/store/test_draft.py"
 PACKING: Final = "tests/store/test_packing.py"
 LOG: Final = "tests/store/test_log.py"
+HOUSEWORK: Final = "tests/store/test_upkeep.py"
 PLAIN_PUTS: Final = "tests/store/test_plain.py"
 KEEPING: Final = "tests/store/test_keeping.py"
 COMPRESSION: Final = "tests/store/test_compression.py"
@@ -1006,6 +1007,48 @@ READING: Final = (
         "        if queue.live_count(first, last) or (damage and not live):\n",
         "        if last < first:\n",
         (LOOKUP,),
+    ),
+    Mutant(
+        "a frame of moved records is decoded for each of its blocks",
+        "lookup",
+        "@lru_cache(FRAMES_AT_HAND)",
+        "@lru_cache(0)",
+        (LOOKUP,),
+    ),
+    Mutant(
+        "the oldest copy of a record that moved twice counts",
+        "lookup",
+        "[entries[n] for n in sorted(group)]",
+        "[entries[n] for n in sorted(group, reverse=True)]",
+        (LOOKUP,),
+    ),
+    Mutant(
+        "moved records that lie across each other are read one block after the other",
+        "lookup",
+        "        if entries[place].first > end:\n",
+        "        if True:\n",
+        (LOOKUP,),
+    ),
+    Mutant(
+        "a hole in a moved block is passed over",
+        "lookup",
+        " and i == stop and counter == end:\n",
+        " and i == stop:\n",
+        (LOOKUP,),
+    ),
+    Mutant(
+        "records with other columns become one block",
+        "upkeep",
+        "    return same and before.last_time <= block.first_time\n",
+        "    return before.last_time <= block.first_time\n",
+        (HOUSEWORK,),
+    ),
+    Mutant(
+        "records whose times go back become one block",
+        "upkeep",
+        "    return same and before.last_time <= block.first_time\n",
+        "    return same\n",
+        (HOUSEWORK,),
     ),
     Mutant(
         "an index is believed beyond the end of its segment",

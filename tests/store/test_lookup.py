@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from fifoq.testing.image import Image
 from fifoq.testing.simfiles import SimFiles
-from store import CorruptionError, LogOptions, open_log
-from store.blocks import ACKED, records_weight
+from store import CorruptionError, LogOptions, lookup, open_log
+from store.blocks import ACKED, PRIORITY, Column, records_weight
 from store.cache import OPEN_SEGMENTS_MAX, SAVE_BYTES_MIN
 from store.checksum import CRC32, CRC32C, check_function
 from store.encoding import encode_records
@@ -32,6 +32,7 @@ from store.ranges import merged
 from store.replay import frame_blocks
 from store.segment import (
     READ_BYTES,
+    Frame,
     SegmentClosed,
     SegmentFile,
     index_name,
@@ -183,6 +184,71 @@ def test_a_record_moved_twice_into_one_segment_counts_once(log: Log) -> None:
         log.commit(draft)
     assert records(log, "a") == [(1, b"1"), (2, b"new"), (3, b"3")]
     assert records(log, "a", 3, 3) == [(3, b"3")]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_moves_that_lie_across_each_other_are_read_in_order(log: Log, seed: int) -> None:
+    """Whole stretches moved in one frame, and single records restored between and into them."""
+    random, start = Random(seed), log.put("a", [b"first"] * 60).start
+    live = dict.fromkeys(range(start, start + 60), b"first")
+    log.rotate()
+    for turn in range(12):
+        chosen = random.sample(sorted(live), min(len(live), 6))
+        remove(log, "a", chosen)
+        gone = {counter: live.pop(counter) for counter in chosen}
+        draft = log.draft()
+        for _ in range(random.randint(1, 4)):
+            first = random.choice(sorted(live))
+            moved = [counter for counter in sorted(live) if first <= counter < first + 9]
+            live.update(dict.fromkeys(moved, b"%d" % turn))
+            columns: dict[int, Column] = {PRIORITY: [turn] * len(moved)}
+            payloads = [live[counter] for counter in moved]
+            draft.move(log.queue("a"), moved, [5] * len(moved), payloads, columns)
+        log.commit(draft)
+        for counter in random.sample(sorted(gone), min(len(gone), 3)):
+            draft = log.draft()
+            draft.move(log.queue("a"), [counter], [5], [b"again"])
+            log.commit(draft)
+            live[counter] = b"again"
+    for _ in range(20):
+        first, last = sorted(random.choices(range(start, start + 60), k=2))
+        expected = [pair for pair in sorted(live.items()) if first <= pair[0] <= last]
+        assert records(log, "a", first, last) == expected
+
+
+def test_a_hole_in_a_moved_block_is_damage_if_a_live_record_belongs_there(log: Log) -> None:
+    log.put("a", [b"1", b"2", b"3"])
+    log.rotate()
+    remove(log, "a", [2])
+    for counters in ([1, 3], [2], [3]):
+        draft = log.draft()
+        draft.move(log.queue("a"), counters, [5] * len(counters), [b"x"] * len(counters))
+        log.commit(draft)
+    _, index = log.lookup._open(log.tail.file.number)
+    del index.queues["a"].moved[1:]
+    with pytest.raises(CorruptionError, match="records 2 to 2 of queue 'a'"):
+        records(log, "a")
+
+
+def test_a_frame_with_many_moved_blocks_is_decoded_once(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was decoded for each of them: 8,000 records took a quarter of a minute."""
+    counters = log.put("a", [b"x"] * 100)
+    log.rotate()
+    draft = log.draft()
+    for counter in counters:
+        draft.move(log.queue("a"), [counter], [5], [b"x"])
+    log.commit(draft)
+    frames: list[int] = []
+
+    def counting(frame: Frame, queue: str | None = None) -> object:
+        frames.append(frame.offset)
+        return frame_blocks(frame, queue)
+
+    monkeypatch.setattr(lookup, "frame_blocks", counting)
+    assert len(records(log, "a")) == 100
+    assert len(frames) == 1
 
 
 def test_gaps_inside_a_stretch_are_no_damage(log: Log) -> None:

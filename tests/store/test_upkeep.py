@@ -11,8 +11,10 @@ import pytest
 
 from fifoq.testing.simfiles import SimFiles
 from store import AccessError, DiskFull, Key, Log, LogOptions, Retention, Status, open_log
-from store.blocks import ACKED, records_weight
+from store.blocks import ACKED, MOVED, PRIORITY, Column, RecordBlock, records_weight
+from store.frames import SEGMENT_HEADER_BYTES
 from store.options import SEGMENT_BYTES_MIN
+from store.replay import frame_blocks
 from store.segment import index_name, segment_name
 from tests.store.conftest import PATH, SMALL, OpenStore
 from tests.support.clock import NANOSECONDS, WALL_START, ManualClock
@@ -467,6 +469,65 @@ def test_compaction_goes_in_bounded_steps_of_at_least_one_record(
     assert len(sizes) == 6
     assert max(sizes) < 2 * len(RECORD)
     assert [key.counter for key in log.keys("orders")] == [1, 2, 3, 18, 19, 20]
+
+
+def moved_blocks(log: Log) -> list[list[int]]:
+    number = log.tail.file.number
+    frames = log.tail.file.frames(SEGMENT_HEADER_BYTES, log.state.segments[number].length)
+    return [
+        list(block.counters())
+        for frame in frames
+        for kind, block in frame_blocks(frame)
+        if kind == MOVED and isinstance(block, RecordBlock)
+    ]
+
+
+def test_compaction_makes_one_block_of_what_was_put_one_by_one(
+    log: Log, clock: ManualClock
+) -> None:
+    """A block for each: larger than the records, and slow to read."""
+    for _ in range(30):
+        log.put("orders", [RECORD])
+        clock.advance(seconds=1)
+    log.rotate()
+    ack(log, 4, 4)
+    ack(log, 6, 20)
+    keys = list(log.keys("orders"))
+    compact_all(log)
+    assert moved_blocks(log) == [[1, 2, 3, 5, *range(21, 31)]]
+    assert list(log.keys("orders")) == keys
+    log.rotate()
+    ack(log, 1, 3)
+    ack(log, 22, 30)
+    compact_all(log)
+    assert moved_blocks(log) == [[5, 21]]
+    assert list(log.keys("orders")) == [keys[3], keys[4]]
+
+
+def test_compaction_keeps_apart_what_is_no_block(log: Log, clock: ManualClock) -> None:
+    """Other columns, or times that go back: both are told for a whole block."""
+    queue = log.queue("orders")
+    told: tuple[dict[int, Column], ...] = ({}, {PRIORITY: [3, 4]}, {PRIORITY: [5, 6]}, {})
+    for columns in told:
+        draft = log.draft()
+        draft.put(queue, [RECORD] * 2, columns=columns)
+        log.commit(draft)
+    for counter, time in ((3, 9), (4, 5)):
+        draft = log.draft()
+        draft.move(queue, [counter], [WALL_START + time], [RECORD], {PRIORITY: [7]})
+        log.commit(draft)
+    log.put("orders", [RECORD] * 10)
+    log.rotate()
+    ack(log, 9, 18)
+    compact_all(log)
+    assert moved_blocks(log) == [[1, 2], [3], [4], [5, 6], [7, 8]]
+    found = {
+        counter: value
+        for block in log.read("orders")
+        if PRIORITY in block.columns
+        for counter, value in zip(block.counters(), block.columns[PRIORITY], strict=True)
+    }
+    assert found == {3: 7, 4: 7, 5: 5, 6: 6}
 
 
 def test_attempts_move_with_their_records(
