@@ -183,10 +183,10 @@ def _start_over(log: Log, recovered: Recovered) -> None:
                 # for the one that is lost.
                 upkeep.write_checkpoint(log)
             if not stays:
-                size = log.directory.files.size(old.file.handle)
-                log.tail = upkeep.new_segment(log)
                 if not recovered.torn_bytes:
-                    old.filled = size
+                    # The zeros ahead, which may be needed to get a new one.
+                    old.filled = log.directory.files.size(old.file.handle)
+                log.tail = upkeep.new_segment(log)
                 upkeep.retire(log, old)
             upkeep.write_checkpoint(log)
     except (DiskFull, AccessError) as error:

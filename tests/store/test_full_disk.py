@@ -561,6 +561,21 @@ def test_a_crashed_store_opens_on_a_totally_full_disk_and_drains(spare: int) -> 
     disk.check()
 
 
+def test_a_crashed_store_that_was_drained_takes_puts_with_no_space_but_its_own() -> None:
+    """The zeros ahead of what it had written were nobody's: there was never a segment again."""
+    disk = FullDisk()
+    for _ in range(3):
+        disk.fill()
+        disk.take("a")
+        twin = after_process_crash(disk.files)
+        assert twin._capacity is not None
+        twin._capacity._sectors_max = twin._capacity._used
+        disk.files, disk.log = twin, disk.open(twin)
+        disk.drain()
+        disk.put("a", b"again")
+        disk.check()
+
+
 def test_filling_emptying_and_filling_again_goes_on_for_ever() -> None:
     disk = FullDisk(capacity=256 << 10, payload_bytes=3000)
     for _ in range(5):
