@@ -114,18 +114,18 @@ class Begun(msgspec.Struct, eq=False):
                 self._append()
             else:
                 self._write_noted()
-            if self.sync:
-                log.sync_tail()
-            log.status = OPEN
+                if self.sync:
+                    log.sync_tail()
+                log.status = OPEN
         finally:
             self.log.free_turn()
 
     def _append(self) -> None:
         log, draft = self.log, self.draft
         if isinstance(draft, PlainPut):
-            plain.append(log, draft)
+            plain.append(log, draft, sync=self.sync)
         else:
-            drafted.append(log, draft, self.frame, self.checksum)
+            drafted.append(log, draft, self.frame, self.checksum, sync=self.sync)
             draft.committed = True
 
     def _write_noted(self) -> None:

@@ -44,9 +44,7 @@ def commit(log: Log, draft: Draft, *, sync: bool) -> None:
     if room:
         if draft.growth or (draft.holds_records and log.needed > log.held):
             _hold_for(log, max(draft.growth, 1))
-        append(log, draft, *encode(log, draft, genesis))
-        if sync:
-            log.sync_tail()
+        append(log, draft, *encode(log, draft, genesis), sync=sync)
     elif not draft.only_removes:
         raise DiskFull(
             f"{log.path}: no space for a frame of {size} bytes. Nothing of it was stored. "
@@ -114,11 +112,13 @@ def _is_covered(plan: Plan) -> bool:
     return not plan.puts or plan.genesis.next_counter - 1 <= plan.queue.reserved_durable
 
 
-def append(log: Log, draft: Draft, frame: bytearray, checksum: int) -> None:
-    """Write the frame, for which there is room, and note it; the sync is the caller's."""
+def append(log: Log, draft: Draft, frame: bytearray, checksum: int, *, sync: bool) -> None:
+    """Write the frame, for which there is room, note it, and sync it if it is to be."""
     status = log.status
     offset = log.write(frame)
     note(log, draft, offset, len(frame), checksum)
+    if sync:
+        log.sync_tail()
     log.status = status
 
 

@@ -119,15 +119,20 @@ class OsFiles:
         os.close(handle)
 
     def watch_fork(self, callback: Callable[[], None]) -> None:
-        alive = [reference for reference in _fork_watchers if reference() is not None]
-        _fork_watchers[:] = [*alive, weakref.WeakMethod(callback)]
+        # Each step is one that no other thread comes between.
+        watcher = weakref.WeakMethod(callback, _forget_watcher)
+        _fork_watchers[id(watcher)] = watcher
 
 
-_fork_watchers: list[weakref.WeakMethod[Callable[[], None]]] = []
+_fork_watchers: dict[int, weakref.WeakMethod[Callable[[], None]]] = {}
+
+
+def _forget_watcher(watcher: weakref.ref[Callable[[], None]]) -> None:
+    _fork_watchers.pop(id(watcher), None)
 
 
 def _after_fork_in_child() -> None:
-    for reference in _fork_watchers:
+    for reference in list(_fork_watchers.values()):
         callback = reference()
         if callback is not None:
             callback()

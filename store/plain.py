@@ -163,9 +163,7 @@ def commit(log: Log, put: PlainPut, *, sync: bool) -> None:
     room = room_for(log, put)
     if not log.tail.has_room(room):
         log.make_room(room, reserve=False)
-    append(log, put)
-    if sync:
-        log.sync_tail()
+    append(log, put, sync=sync)
 
 
 def is_current(log: Log, put: PlainPut) -> bool:
@@ -178,11 +176,13 @@ def room_for(log: Log, put: PlainPut) -> int:
     return len(put.frame) + log.tail.ahead_bytes // ROOM_SHARE
 
 
-def append(log: Log, put: PlainPut) -> None:
-    """Write the frame, for which there is room, and note it; the sync is the caller's."""
+def append(log: Log, put: PlainPut, *, sync: bool) -> None:
+    """Write the frame, for which there is room, note it, and sync it if it is to be."""
     status = log.status
     log.write(put.frame)
     note(log, put)
+    if sync:
+        log.sync_tail()
     log.status = status
 
 

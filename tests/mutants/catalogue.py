@@ -29,6 +29,7 @@ FULL_DISK: Final = "tests/store/test_full_disk.py"
 DRAFT: Final = "tests/store/test_draft.py"
 PACKING: Final = "tests/store/test_packing.py"
 LOG: Final = "tests/store/test_log.py"
+MEMORY: Final = "tests/store/test_no_memory.py"
 HOUSEWORK: Final = "tests/store/test_upkeep.py"
 PLAIN_PUTS: Final = "tests/store/test_plain.py"
 KEEPING: Final = "tests/store/test_keeping.py"
@@ -71,24 +72,23 @@ COMMITS: Final = (
     Mutant(
         "a commit returns without its sync",
         "drafted",
-        "        if sync:\n            log.sync_tail()\n",
-        "",
+        "    if sync:\n        log.sync_tail()\n    log.status = status\n",
+        "    log.status = status\n",
         (CUTS,),
     ),
     Mutant(
         "only puts are synced, removals are not",
         "drafted",
-        "        if sync:\n            log.sync_tail()\n",
-        "        if sync and draft.holds_records:\n            log.sync_tail()\n",
+        "    if sync:\n        log.sync_tail()\n    log.status = status\n",
+        "    if sync and draft.holds_records:\n        log.sync_tail()\n    log.status = status\n",
         (CUTS,),
     ),
     Mutant(
         "a commit is synced before it is written",
         "drafted",
-        "        append(log, draft, *encode(log, draft, genesis))\n        if sync:\n"
-        "            log.sync_tail()\n",
+        "        append(log, draft, *encode(log, draft, genesis), sync=sync)\n",
         "        if sync:\n            log.sync_tail()\n"
-        "        append(log, draft, *encode(log, draft, genesis))\n",
+        "        append(log, draft, *encode(log, draft, genesis), sync=False)\n",
         (CUTS,),
     ),
     Mutant(
@@ -1007,6 +1007,27 @@ READING: Final = (
         "        if queue.live_count(first, last) or (damage and not live):\n",
         "        if last < first:\n",
         (LOOKUP,),
+    ),
+    Mutant(
+        "without memory for its sync a frame counts as not written",
+        "drafted",
+        "    if sync:\n        log.sync_tail()\n    log.status = status\n",
+        "    log.status = status\n    if sync:\n        log.sync_tail()\n",
+        (MEMORY,),
+    ),
+    Mutant(
+        "without memory for its sync a plain frame counts as not written",
+        "plain",
+        "    if sync:\n        log.sync_tail()\n    log.status = status\n",
+        "    log.status = status\n    if sync:\n        log.sync_tail()\n",
+        (MEMORY,),
+    ),
+    Mutant(
+        "without the zeros of a killed owner a full disk has no room for a segment",
+        "opening",
+        "                    old.filled = log.directory.files.size(old.file.handle)\n",
+        "                    pass\n",
+        (FULL_DISK,),
     ),
     Mutant(
         "a frame of moved records is decoded for each of its blocks",

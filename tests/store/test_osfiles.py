@@ -11,7 +11,7 @@ import gc
 import os
 import stat
 import sys
-import weakref
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -194,13 +194,38 @@ def test_a_watcher_is_called_in_the_child_and_forgotten_with_its_owner(files: Os
 def test_watchers_that_are_alive_are_called_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs in the child after a fork, called here: nothing counts branches in a child."""
     kept, dropped = Watcher(), Watcher()
-    watchers = [weakref.WeakMethod(watcher.called) for watcher in (dropped, kept)]
-    monkeypatch.setattr(osfiles, "_fork_watchers", watchers)
-    del dropped
+    monkeypatch.setattr(osfiles, "_fork_watchers", {})
+    for watcher in (dropped, kept):
+        OsFiles().watch_fork(watcher.called)
+    del dropped, watcher
     gc.collect()
+    assert len(osfiles._fork_watchers) == 1
     osfiles._after_fork_in_child()
     osfiles._after_fork_in_child()
     assert kept.calls == 1
+
+
+def test_no_watcher_is_lost_while_several_threads_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store's come from two. The child of a fork kept the lock."""
+    monkeypatch.setattr(osfiles, "_fork_watchers", {})
+    watchers = [[Watcher() for _ in range(300)] for _ in range(4)]
+
+    def come(mine: list[Watcher]) -> None:
+        for watcher in mine:
+            OsFiles().watch_fork(watcher.called)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=come, args=(mine,)) for mine in watchers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    osfiles._after_fork_in_child()
+    assert all(watcher.calls == 1 for mine in watchers for watcher in mine)
 
 
 def test_the_clock_is_the_machines() -> None:
