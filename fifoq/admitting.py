@@ -109,9 +109,15 @@ class Admitting(Waiting[T]):
             self.read_on()
 
     def _full(self) -> QueueFull:
+        if self.unlimited or self._fits(1, 0):
+            return QueueFull(
+                f"queue {self.name!r}: too much waits to be written. Nothing was stored. Await "
+                f"put, which waits for its turn."
+            )
+        waits = ", or await put" if self.options.overflow == "block" else ""
         return QueueFull(
-            f"queue {self.name!r} is full ({len(self)} records), or too much waits to be written. "
-            f"Nothing was stored. Take some, or await put."
+            f"queue {self.name!r} is full ({len(self)} records). Nothing was stored. Take "
+            f"some{waits}."
         )
 
     async def _wait_to_put(self, count: int, size: int) -> None:

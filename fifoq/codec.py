@@ -86,9 +86,14 @@ class Codec(Generic[T]):
 
     def encode(self, item: T) -> bytes:
         if self.typed:
-            # A wrong item must be refused now, not when somebody takes it.
-            encoded = self._encode(item)
-            self._decode(encoded)
+            try:
+                # A wrong item must be refused now, not when somebody takes it.
+                encoded = self._encode(item)
+                self._decode(encoded)
+            except (msgspec.ValidationError, OverflowError, UnicodeError) as error:
+                raise msgspec.ValidationError(
+                    f"queue {self._name!r} takes {self._type!r:.80}: {error}. Nothing was stored."
+                ) from error
             return encoded
         return item if type(item) is bytes else _as_bytes(item)  # type: ignore[return-value]
 

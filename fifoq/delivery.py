@@ -12,6 +12,7 @@ import msgspec
 
 from fifoq.attributes import Attributes
 from fifoq.codec import decode_headers
+from fifoq.errors import nothing_came
 from fifoq.runs import Returned
 from store import FifoqError, Key
 
@@ -147,8 +148,11 @@ class Leasing(msgspec.Struct, Generic[T], eq=False):
         queue = self._queue
         if self._timeout is None:
             return await queue.leasing.lease(self._seconds)
-        async with asyncio.timeout(self._timeout):
-            return await queue.leasing.lease(self._seconds)
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await queue.leasing.lease(self._seconds)
+        except TimeoutError:
+            raise nothing_came(queue.name, self._timeout) from None
 
     async def __aenter__(self) -> Delivery[T]:
         delivery = await self.start()
@@ -208,8 +212,13 @@ class LeasingMany(msgspec.Struct, Generic[T], eq=False):
     async def start(self) -> list[Delivery[T]]:
         """Lease the records that `keep` and the exit are about."""
         leasing = self._queue.leasing
-        async with asyncio.timeout(self._timeout):
-            self._deliveries = await leasing.lease_many(self._count, self._seconds, self._max_bytes)
+        try:
+            async with asyncio.timeout(self._timeout):
+                self._deliveries = await leasing.lease_many(
+                    self._count, self._seconds, self._max_bytes
+                )
+        except TimeoutError:
+            raise nothing_came(self._queue.name, self._timeout) from None
         return self._deliveries
 
     async def __aenter__(self) -> list[Delivery[T]]:

@@ -38,3 +38,8 @@ class SchemaMismatch(FifoqError):
 
 class WrongLoop(FifoqError, RuntimeError):
     """The queue was used from another thread or event loop than the one that opened it."""
+
+
+def nothing_came(queue: str, seconds: float | None) -> TimeoutError:
+    """What whoever waits to take is told when the time is over."""
+    return TimeoutError(f"queue {queue!r}: nothing to take in {seconds} s. Nothing was taken.")

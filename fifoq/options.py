@@ -122,8 +122,8 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
         unknown = [name for name in changes if name not in known]
         if unknown:
             raise TypeError(
-                f"unknown queue option {', '.join(map(repr, unknown))}; there are "
-                f"{', '.join(known)}. Nothing was changed."
+                f"unknown queue option {', '.join(map(repr, unknown))}"
+                f"{_meant(unknown, known)}; there are {', '.join(known)}. Nothing was changed."
             )
         return msgspec.structs.replace(self, **changes)
 
@@ -163,6 +163,17 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
             segment_records=self.segment_records,
             segment_seconds=self.segment_seconds,
         )
+
+
+def _meant(unknown: list[str], known: tuple[str, ...]) -> str:
+    """What somebody who gave such options may have wanted."""
+    if "read_only" in unknown:
+        return ", which is one of open_store(path, read_only=True)"
+    # Not at the top: it is wanted by mistakes alone.
+    import difflib
+
+    close = [match for name in unknown for match in difflib.get_close_matches(name, known, 1)]
+    return f" (did you mean {', '.join(close)}?)" if close else ""
 
 
 def store_options(given: dict[str, Any]) -> StoreOptions:

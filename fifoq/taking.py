@@ -12,7 +12,7 @@ import time
 from typing import Final, TypeVar
 
 from fifoq.attributes import check_count, check_timeout
-from fifoq.errors import QueueClosed, QueueEmpty, SchemaMismatch
+from fifoq.errors import QueueClosed, QueueEmpty, SchemaMismatch, nothing_came
 from fifoq.jobs import Waiter
 from fifoq.member import AT_ONCE
 from fifoq.options import MEMORY
@@ -48,9 +48,7 @@ class Taking(Waiting[T]):
                 async with asyncio.timeout(timeout):
                     return await self._take()
             except TimeoutError:
-                raise TimeoutError(
-                    f"queue {self.name!r}: nothing to take in {timeout} s. Nothing was taken."
-                ) from None
+                raise nothing_came(self.name, timeout) from None
         return await self._take()
 
     async def _take(self) -> T:

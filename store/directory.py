@@ -16,7 +16,14 @@ from store.checkpoint import (
     decode_checkpoint,
 )
 from store.checksum import Buffer
-from store.errors import AccessError, AlreadyOpen, DamageError, DurabilityError, FormatError
+from store.errors import (
+    AccessError,
+    AlreadyOpen,
+    DamageError,
+    DiskFull,
+    DurabilityError,
+    FormatError,
+)
 from store.files import Files, Handle
 from store.frames import SegmentHeader
 from store.index import INDEX_BODY_BYTES_MAX, INDEX_HEADER_BYTES, SegmentIndex
@@ -53,8 +60,10 @@ def path_text(path: str | FilePath) -> str:
     return text.rstrip("/") or "/"
 
 
-def access_error(path: str, error: OSError) -> AccessError:
+def access_error(path: str, error: OSError) -> AccessError | DiskFull:
     """An OSError in our words; raise it `from` the original."""
+    if error.errno in SPACE_ERRNOS:
+        return DiskFull(f"{path}: {error.strerror}. Nothing was changed. Free some space.")
     if error.errno == errno.ENOENT:
         return AccessError(f"{path}: {error.strerror}. Nothing was changed. Is the path right?")
     if error.errno in PASSING_ERRNOS:

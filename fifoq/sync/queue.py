@@ -11,7 +11,7 @@ from fifoq import queue as _queue
 from fifoq.attributes import PutKeywords, RecordKeywords, check_timeout
 from fifoq.browse import Record
 from fifoq.cursor import Start
-from fifoq.errors import QueueClosed
+from fifoq.errors import QueueClosed, nothing_came
 from fifoq.keys import Keys
 from fifoq.loopthread import LoopThread
 from fifoq.options import Durability
@@ -115,8 +115,11 @@ class Queue(Generic[T]):
             check_timeout(timeout, "Nothing was taken.")
 
         async def take() -> list[Returned]:
-            async with asyncio.timeout(timeout):
-                return await self._queue.take_records(1)
+            try:
+                async with asyncio.timeout(timeout):
+                    return await self._queue.take_records(1)
+            except TimeoutError:
+                raise nothing_came(self.name, timeout) from None
 
         return self._decoded(self._thread.run(take, self._queue.restore))[0]
 
