@@ -157,10 +157,10 @@ class Committer(Settling):
             self._pump()
         except Exception as error:
             # Our own mistake: better to stop than to let anybody wait for ever.
+            self._abandon(as_ours(error))
             logger.exception(
                 "the committer failed", extra=fields("bug", self.path, error=name_of(error))
             )
-            self._abandon(as_ours(error))
         except BaseException as error:
             # An interrupt: nobody knows how far the job at hand has come.
             self._abandon(as_ours(error))
@@ -169,13 +169,15 @@ class Committer(Settling):
     def _abandon(self, error: FifoqError) -> None:
         """Stop, and tell those whose job was at hand: it is not known what became of it."""
         waiters, self._at_hand = self._at_hand, []
-        for job in (self._settling, self._job):
+        record_count = 0
+        for job in {self._settling, self._job}:
             if isinstance(job, Commit):
                 waiters = waiters + job.waiters
+                record_count += job.record_count
             elif isinstance(job, Call):
                 job.fail(error)
         self._settling = self._job = None
-        self.fail(error, waiters)
+        self.fail(error, waiters, record_count)
 
     def _pump(self) -> None:
         runner = self.runner
@@ -183,8 +185,8 @@ class Committer(Settling):
         if self._job is not None:
             if not runner.finished:
                 return
-            job, self._job = self._job, None
-            self._settling = job
+            job = self._settling = self._job
+            self._job = None
             job.settle(self, runner.outcome, runner.error)
             self._settling = None
             if self._fills_behind(job):
@@ -297,7 +299,7 @@ class Committer(Settling):
                 return commit
         draft = log.draft()
         batches: list[tuple[Line, Batch]] = []
-        must_sync = False
+        must_sync, no_memory = False, None
         room = FRAME_BYTES_MAX - sum(joint.state_bytes() for joint in joints)
         for line in [*bound, *self._dirty] if bound else list(self._dirty):
             self.waiting_bytes += line.count_tail()
@@ -320,7 +322,10 @@ class Committer(Settling):
             self.waiting_bytes -= batch.frame_bytes
             self.sealed_bytes += batch.frame_bytes
             if batch:
-                must_sync |= add_batch(draft, log, line, batch)
+                try:
+                    must_sync |= add_batch(draft, log, line, batch)
+                except MemoryError as error:
+                    no_memory = error
                 batches.append((line, batch))
             else:
                 line.confirm()
@@ -350,8 +355,8 @@ class Committer(Settling):
                 self._resolve(waiters)
                 return None
         self._expect(len(waiters) + len(joints))
-        holds = bool(batches or joints)
-        return Commit(log, draft if holds else None, sync, batches, waiters, level, records)
+        put = draft if (batches or joints) and no_memory is None else None
+        return Commit(log, put, sync, batches, waiters, level, records, no_memory)
 
     def _enter_joints(self, log: Log, *, puts: bool) -> dict[Line, None]:
         """What changes several queues stands in this frame whole, or waits for the next one.
@@ -388,16 +393,20 @@ class Committer(Settling):
         self._expect(len(waiters))
         sync = self._syncs(level, records)
         (run,) = batch.runs
-        put = log.prepare_put(
-            queue,
-            run.payloads,
-            first=run.first,
-            time_runs=time_runs(run),
-            item_bytes=run.item_bytes,
-            marks=marks_after(line, queue.genesis.queue_size + records),
-            sync=sync,
-        )
-        return Commit(log, put, sync, [(line, batch)], waiters, level, records)
+        put, no_memory = None, None
+        try:
+            put = log.prepare_put(
+                queue,
+                run.payloads,
+                first=run.first,
+                time_runs=time_runs(run),
+                item_bytes=run.item_bytes,
+                marks=marks_after(line, queue.genesis.queue_size + records),
+                sync=sync,
+            )
+        except MemoryError as error:
+            no_memory = error
+        return Commit(log, put, sync, [(line, batch)], waiters, level, records, no_memory)
 
     def _expect(self, waiter_count: int) -> None:
         """Those who wait for this commit may be about to ask for the next one."""

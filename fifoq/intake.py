@@ -21,7 +21,7 @@ from fifoq.line import Line
 from fifoq.options import MEMORY, SYNC, StoreOptions
 from fifoq.pins import Pin, pins_of
 from fifoq.runs import FRAME_BYTES_MAX
-from fifoq.writer import Runner
+from fifoq.writer import WATCH_SECONDS, Runner
 from store import FifoqError, ForkError, Log, StoreFailed
 
 if TYPE_CHECKING:
@@ -67,6 +67,8 @@ class Intake:
         """No new work is accepted; what was accepted is being written."""
         self.closed = False
         self.close_error: FifoqError | None = None
+        self.lost_unheard = False
+        """A failure took records along whose put nobody waited for."""
         self.on_sync_due: Callable[[], None] = _nothing
         self.on_idle: Callable[[], None] = _nothing
         self.on_consumers_due: Callable[[], None] = _nothing
@@ -99,6 +101,9 @@ class Intake:
         """Commits that were made while calls waited."""
         self._last: Call | None = None
         self._scheduled = False
+        self._watch_timer: asyncio.TimerHandle | None = None
+        self._watch_at = 0.0
+        """When somebody sees to a pump that is due, if that is to come."""
         self._windows: dict[Line, None] = {}
         self._flush_timer: asyncio.TimerHandle | None = None
         self._flush_seconds = self._flush_at = 0.0
@@ -145,11 +150,20 @@ class Intake:
             raise QueueClosed(f"{self.path}: the store is closed. Open it anew.")
         running = asyncio._get_running_loop()
         if running is not self.loop or threading.get_ident() != self.thread:
-            raise WrongLoop(
-                f"{self.path}: the queue belongs to the thread and event loop that opened it. "
-                f"Nothing was changed. Use fifoq.sync for threads; from another loop, close it "
-                f"first and open it anew."
-            )
+            raise self._wrong_loop()
+
+    def require_no_other(self) -> None:
+        """Raise in another thread, and where another loop runs: whatever state the store is in."""
+        running = asyncio._get_running_loop()
+        if threading.get_ident() != self.thread or running not in (None, self.loop):
+            raise self.failure if isinstance(self.failure, ForkError) else self._wrong_loop()
+
+    def _wrong_loop(self) -> WrongLoop:
+        return WrongLoop(
+            f"{self.path}: the queue belongs to the thread and event loop that opened it. "
+            f"Nothing was changed. Use fifoq.sync for threads; from another loop, close it "
+            f"first and open it anew."
+        )
 
     def _raise_failure(self) -> None:
         failure = self.failure
@@ -302,6 +316,16 @@ class Intake:
             # In this order: twice is fine, and whoever is interrupted here must not leave none.
             self.loop.call_soon(self.pump)
             self._scheduled = True
+            now = self.loop.time()
+            if now >= self._watch_at:
+                self._watch_at = now + WATCH_SECONDS
+                self._watch_timer = self.loop.call_later(WATCH_SECONDS, self._see_to_it)
+
+    def _see_to_it(self) -> None:
+        """Pump if that is due: who was interrupted as a pump began has left none to come."""
+        self._watch_at = 0.0
+        if self._scheduled:
+            self.pump()
 
     def cancel_timers(self) -> None:
         for timer in (
@@ -309,9 +333,11 @@ class Intake:
             self._sync_timer,
             self._idle_timer,
             self._consumer_timer,
+            self._watch_timer,
         ):
             if timer is not None:
                 timer.cancel()
+        self._watch_timer = None
         self._flush_timer = self._sync_timer = self._idle_timer = self._consumer_timer = None
 
     def watch_consumers(self) -> None:

@@ -80,9 +80,13 @@ class Commit(msgspec.Struct, eq=False):
     waiters: list[Waiter]
     level: int
     record_count: int
+    no_memory: MemoryError | None = None
+    """Why there is no draft, if there was no memory to make one."""
 
     def run(self) -> object:
         if self.draft is None:
+            if self.no_memory is not None:
+                raise self.no_memory
             self.log.flush()
             return None
         return self.log.commit(self.draft, sync=self.synced, upkeep=False)
@@ -97,12 +101,14 @@ class Commit(msgspec.Struct, eq=False):
         return bool(self.waiters) or self.level > MEMORY
 
     def settle(self, committer: Committer, outcome: object, error: BaseException | None) -> None:
-        if error is None:
+        if self.log.status is not Status.OPEN:
+            # Also if the error was lost on the way.
+            failure = as_ours(error) if error else stopped(self.log)
+            committer.fail(failure, self.waiters, self.record_count)
+        elif error is None:
             committer.committed(self)
-        elif self.log.status is Status.OPEN:
-            committer.refuse(self, refusal(error))
         else:
-            committer.fail(as_ours(error), self.waiters)
+            committer.refuse(self, refusal(error))
 
 
 class Fill:
@@ -255,8 +261,8 @@ def refusal(error: BaseException) -> FifoqError:
     if not isinstance(error, MemoryError):
         return as_ours(error)
     refused = AccessError(
-        "no memory for what was to be written or read. Nothing of it was stored, and the store "
-        "goes on. Try again, with less at once."
+        "no memory for what was to be written or read. It was not done, and the store goes on. "
+        "Try again, with less at once."
     )
     refused.__cause__ = error
     return refused
@@ -266,11 +272,20 @@ def as_ours(error: BaseException) -> FifoqError:
     """The error itself, or one of ours around it: a waiter must never get a bare surprise."""
     if isinstance(error, FifoqError):
         return error
-    wrapped = DurabilityError(
-        f"{type(error).__name__} while writing: what is on disk is known after a reopen"
-    )
+    try:
+        wrapped = DurabilityError(
+            f"{type(error).__name__} while writing: what is on disk is known after a reopen"
+        )
+    except MemoryError:
+        return _NO_MEMORY
     wrapped.__cause__ = error
     return wrapped
+
+
+_NO_MEMORY: Final = DurabilityError(
+    "no memory while writing: what is on disk is known after a reopen"
+)
+"""Made beforehand, for when there is none to make it."""
 
 
 def consecutive(counters: Sequence[int], skipped: Collection[int] = ()) -> list[tuple[int, int]]:

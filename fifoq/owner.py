@@ -19,7 +19,7 @@ from actors import Actor, Context
 from fifoq.committer import Committer
 from fifoq.holding import Consumers
 from fifoq.logs import fields, name_of
-from store import DiskFull, FifoqError, ForkError, Log, Status
+from store import DiskFull, FifoqError, ForkError, Log, Status, StoreFailed
 from store.blocks import DROPPED, records_weight
 
 logger = logging.getLogger("fifoq")
@@ -164,6 +164,13 @@ async def close(committer: Committer) -> None:
     try:
         if committer.failure is None:
             await committer.flush_all()
+        elif committer.lost_unheard:
+            committer.close_error = StoreFailed(
+                f"{committer.path}: closed, but an earlier failure had stopped the store, and "
+                f"records that were put without waiting for the disk may not be there. Reopen it, "
+                f"and see what is."
+            )
+            committer.close_error.__cause__ = committer.failure
     except FifoqError as error:
         committer.close_error = error
     committer.retire()

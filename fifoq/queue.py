@@ -261,8 +261,9 @@ class Queue(Putting[T], Taking[T], Removing[T], Picking[T]):
     def shutdown(self, *, immediate: bool = False) -> None:
         """Take no more puts; takes go on until the queue is empty, with `immediate` not at all.
 
-        What is in the queue stays there for the next open.
+        What is in the queue stays there for the next open. WrongLoop: another thread called.
         """
+        self._committer.require_no_other()
         self.close_windows()
         self._shutdown = max(self._shutdown, AT_ONCE if immediate else DRAINING)
         self._wake_putters()

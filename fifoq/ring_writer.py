@@ -23,7 +23,7 @@ from typing import Final
 from fifoq.direct import DirectTail
 from fifoq.file_clock import FileClock
 from fifoq.uring import Ring
-from fifoq.writer import Job, Rest, Started, Writer
+from fifoq.writer import NOT_HANDED_OVER, WATCH_SECONDS, Job, Rest, Started, Writer
 from store import Begun
 from store.directory import PASSING_ERRNOS, SPACE_ERRNOS
 from store.osfiles import OsFiles
@@ -33,8 +33,6 @@ LOOK_SECONDS: Final = 0.0008
 NOTE_SECONDS: Final = 0.00005
 """When a write that is under way is noted: what the kernel refuses, itself or by a thread of its
 own that it hands the write to, it has refused by then, and the disk is seldom done."""
-WATCH_SECONDS: Final = 0.05
-"""How often somebody sees to commits that nobody looks for."""
 WRITER_VARIABLE: Final = "FIFOQ_WRITER"
 """The environment's word on the writer: `thread` leaves the ring alone."""
 RING: Final = "io_uring"
@@ -144,6 +142,7 @@ class RingWriter:
             self._give_up(begun)
             self._drop_ring()
             raise
+        self._writer.error = NOT_HANDED_OVER
         self._in_ring = False
         self._writer.start(job)
 
@@ -166,16 +165,9 @@ class RingWriter:
         self.under_way.add(self)
         self._taken = ring.taken
         self._begun, self._begun_at = begun, time.perf_counter()
-        try:
-            ring.write(
-                *(handle, address, self._length, offset),
-                durably=begun.sync,
-                at_once=self._at_once,
-            )
-        except OSError:
-            # The request lies in the ring still: it must never be submitted.
-            self._drop_ring()
-            raise
+        ring.write(
+            *(handle, address, self._length, offset), durably=begun.sync, at_once=self._at_once
+        )
         if looks and not self._looking:
             self._looking = True
             self._loop.call_soon(self._look_again)
@@ -270,8 +262,11 @@ class RingWriter:
 
     def _give_up(self, begun: Started, error: BaseException | None = None) -> None:
         """Let nobody wait for what was begun: it is not known what becomes of it."""
-        failure = begun.fail(OSError(errno.EINTR, os.strerror(errno.EINTR)))
-        self._end(error or failure)
+        try:
+            error = begun.fail(NOT_HANDED_OVER)
+        finally:
+            # Even without memory to say more.
+            self._end(error or NOT_HANDED_OVER)
 
     def _end(self, error: BaseException | None) -> None:
         # In this order: whoever is interrupted in here finds the result again.
@@ -317,8 +312,12 @@ class RingWriter:
         self._loop.call_later(WATCH_SECONDS, self._watch)
 
     def _watch(self) -> None:
-        """See to a commit that nobody looks for: whoever did may have been interrupted anywhere."""
+        """See to a commit that nobody looks for: whoever did may have been interrupted anywhere.
+
+        So may whoever was to tell of its end, or to hand it to the thread.
+        """
         ring, now = self._ring, time.perf_counter()
+        self._watch_at = 0.0
         if ring is None:
             return
         if self._begun is not None:
@@ -327,7 +326,7 @@ class RingWriter:
                 self._looking = False
                 ring.use_eventfd(True)
             self._look_and_report()
-        elif self._in_ring and self._ended:
+        elif self.finished:
             self._on_end()
 
     def _woken(self) -> None:
@@ -349,16 +348,12 @@ class RingWriter:
         """Let the thread write what was begun, and whatever follows if this says so."""
         rest = Rest(begun, awaited=self._awaited)
         self.under_way.discard(self)
-        # Up to here whoever is interrupted finds it in the ring again. A result that nobody fetched
-        # is not that of the next request.
+        # Up to here whoever is interrupted finds it in the ring again, and from here on the thread
+        # has it, or nobody and its end is an error. A result that nobody fetched is not that of the
+        # next request.
+        self._writer.error = NOT_HANDED_OVER
         self._begun, self._in_ring = None, False
-        try:
-            self._writer.start(rest)
-        except BaseException:
-            if not self._writer.has(rest):
-                self._in_ring = True
-                self._give_up(begun)
-            raise
+        self._writer.start(rest)
         if for_good:
             self._drop_ring()
 

@@ -163,17 +163,20 @@ class Settling(Intake):
             self._flush_seconds = RETRY_SECONDS
             self._set_flush_timer(RETRY_SECONDS)
 
-    def fail(self, error: FifoqError, waiters: list[Waiter]) -> None:
-        """What is on disk is unknown until a reopen: everything stops."""
-        if self.failure is None:
+    def fail(self, error: FifoqError, waiters: list[Waiter], record_count: int = 0) -> None:
+        """What is on disk is unknown until a reopen: everything stops.
+
+        `waiters`, and as many records, are those of the job that was under way.
+        """
+        first = self.failure is None
+        if first:
             self.failure = error
             self.error_count += 1
-            logger.error(
-                "store failed: %s",
-                type(error).__name__,
-                extra=fields("failed", self.path, error=name_of(error)),
-            )
         waiting, self.waiters = waiters + self.waiters, []
+        if first and not self.joints.under_way:
+            records = record_count + sum(len(line.tail) for line in self.lines.values())
+            told = sum(waiter.count for waiter in waiting if waiter.claim is None)
+            self.lost_unheard = records > told
         for waiter in waiting:
             if not waiter.future.done():
                 waiter.future.set_exception(error)
@@ -188,6 +191,13 @@ class Settling(Intake):
         self._leave_followers()
         self._give_room()
         self.cancel_timers()
+        if first:
+            # Last: whoever is interrupted in here has told everybody.
+            logger.error(
+                "store failed: %s",
+                type(error).__name__,
+                extra=fields("failed", self.path, error=name_of(error)),
+            )
 
     # Timers.
 

@@ -214,6 +214,7 @@ class Store:
         Cancelled or timed out, closing goes on in the background; calling it again waits for it.
         DurabilityError: the store is closed, and what is on disk is known after a reopen. Once its
         event loop is closed, what was never written is lost: only the directory is let go.
+        WrongLoop: another thread or loop called; nothing was closed.
         """
         if self._committer.closed and self._closing is None:
             return
@@ -224,6 +225,7 @@ class Store:
             # Perhaps in another loop than the one that closed it.
             self._closing.result()
             return
+        self._committer.require_no_other()
         if self._closing is None:
             self._committer.begin_closing()
             self._closing = asyncio.ensure_future(self._close())

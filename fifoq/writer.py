@@ -10,6 +10,7 @@ seconds. So while a job is under way the loop's thread stands aside now and then
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import threading
 import time
@@ -37,6 +38,10 @@ class Job(Protocol):
         """Whether somebody waits for its end."""
 
 
+NOT_HANDED_OVER: Final = InterruptedError(errno.EINTR, "interrupted before anybody had the job")
+"""The end of a job that nobody got, made beforehand: it may be memory that was wanting."""
+WATCH_SECONDS: Final = 0.05
+"""How often somebody sees to what nobody looks for: whoever did may have been interrupted."""
 ASIDE_AFTER_SECONDS: Final = 0.001
 """How long a job may be under way before the loop's thread stands aside, and how often."""
 ASIDE_SECONDS: Final = 0.0001
@@ -69,7 +74,7 @@ class Runner(Protocol):
 
     @property
     def finished(self) -> bool:
-        """The job has ended; `outcome` and `error` say how. False again once the next starts."""
+        """The job has ended; `outcome` and `error` say how. Also if nobody ever got it."""
 
     @property
     def outcome(self) -> object: ...
@@ -110,7 +115,7 @@ class Writer:
         self._stopped = False
         self.finished = True
         self.outcome: object = None
-        self.error: BaseException | None = None
+        self.error: BaseException | None = NOT_HANDED_OVER
         self._go = threading.Lock()
         self._go.acquire()
         self._end = _Signal()
@@ -129,6 +134,8 @@ class Writer:
         if self._is_at_work():
             # Its committer was interrupted and gave it up.
             self._wait_for_end()
+        # Until the thread has it, the end of the last job is not the end of this one.
+        self.outcome, self.error = None, NOT_HANDED_OVER
         patience, number = 0 if job.awaited else PATIENCE, self._jobs_started + 1
         if self._aside is None:
             self._stand_aside_later(number)
@@ -138,10 +145,6 @@ class Writer:
         self._job = job
         # The last thing: as long as this thread goes on, the other one waits for the interpreter.
         self._go.release()
-
-    def has(self, job: Job) -> bool:
-        """Whether that is the job that it was given last."""
-        return self._job is job
 
     def _is_at_work(self) -> bool:
         """Whether the thread has a job that has not ended, or is about to have it."""
@@ -176,21 +179,20 @@ class Writer:
             self._jobs_taken = self._jobs_started
             if job is None:
                 break
-            self._do(job)
+            try:
+                self.outcome = job.run()
+                self.error = None
+            except BaseException as error:
+                self.outcome, self.error = None, error
             self.finished = True
             del job
-            tell()
+            # Without memory the loop sees for itself, a little later.
+            with suppress(MemoryError):
+                tell()
             if self._stopped:
                 break
         self.alive.discard(self._thread)
         self._end.close()
-
-    def _do(self, job: Job) -> None:
-        try:
-            self.outcome = job.run()
-            self.error = None
-        except BaseException as error:
-            self.outcome, self.error = None, error
 
     def _ended(self) -> None:
         self._end.take()

@@ -266,6 +266,33 @@ async def test_a_failed_sync_stops_everything_and_nobody_hangs() -> None:
         assert (await drained(again))[-1] == b"c"
 
 
+@pytest.mark.parametrize("sealed", [True, False])
+async def test_a_close_tells_of_lost_records_that_nobody_waited_for(sealed: bool) -> None:
+    """It returned, as if all of them were on the disk."""
+    bench = BadDisk()
+    q = await bench.open(durability="memory")
+    await q.put(b"a")
+    await q.flush()
+    bench.runner.hold()
+    if sealed:
+        await q.put(b"lost")
+        failing = None
+        await asyncio.sleep(1)
+    else:
+        failing = await started(q.put(b"told", durability="sync"))
+        await q.put(b"lost")
+    bench.break_next("pwrite")
+    bench.runner.let_go()
+    await asyncio.sleep(1)
+    if failing is not None:
+        with pytest.raises(DurabilityError):
+            await failing
+    with pytest.raises(StoreFailed, match="without waiting for the disk may not be there"):
+        await q.close()
+    async with Bench(bench.files.inner).open() as again:
+        assert await drained(again) == [b"a"]
+
+
 async def test_a_failure_seen_in_the_middle_of_a_put_is_told(monkeypatch: Any) -> None:
     """A put that reaped the failed commit itself went on, and waited for ever."""
     monkeypatch.setattr("fifoq.admitting.REAP_RECORDS", 1)

@@ -552,7 +552,13 @@ async def test_another_thread_or_loop_is_refused(bench: Bench) -> None:
         found: list[BaseException] = []
 
         def elsewhere() -> None:
-            for call in (q.take_nowait, lambda: asyncio.run(q.take())):
+            for call in (
+                q.take_nowait,
+                lambda: asyncio.run(q.take()),
+                # Both went through: the store was closed below its owner, who waited for ever.
+                lambda: asyncio.run(q.close()),
+                q.shutdown,
+            ):
                 try:
                     call()
                 except WrongLoop as error:
@@ -561,8 +567,9 @@ async def test_another_thread_or_loop_is_refused(bench: Bench) -> None:
         thread = threading.Thread(target=elsewhere)
         thread.start()
         thread.join()
-        assert len(found) == 2
-        assert await q.take() == b"a"
+        assert len(found) == 4
+        await q.put(b"b")
+        assert await q.take_many(2) == [b"a", b"b"]
 
 
 def test_the_thread_that_opened_it_is_refused_while_another_runs_the_loop(tmp_path: Path) -> None:
@@ -595,5 +602,15 @@ async def test_the_child_of_a_fork_is_refused(bench: Bench) -> None:
     for call in (q.put(b"b"), q.take(), q.flush(), store.queue("x")):
         with pytest.raises(ForkError, match="only the parent"):
             await call
+    elsewhere = await asyncio.to_thread(lambda: _raised_by(lambda: asyncio.run(store.close())))
+    assert isinstance(elsewhere, ForkError), "it hung"
     await store.close()
     assert not bench.runner.stopped, "the thread is the parent's"
+
+
+def _raised_by(call: Callable[[], object]) -> BaseException | None:
+    try:
+        call()
+    except BaseException as error:
+        return error
+    return None

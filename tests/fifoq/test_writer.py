@@ -90,6 +90,57 @@ def test_an_error_in_a_job_is_reported_and_the_next_one_runs(error: BaseExceptio
     assert_leaves_nothing(work)
 
 
+def test_the_end_of_a_job_is_not_that_of_one_that_was_not_handed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def work(writer: Writer, ends: Ends) -> None:
+        writer.start(Work(lambda: "done"))
+        await ends.next()
+        assert (writer.finished, writer.outcome) == (True, "done")
+        assert writer.error is None
+
+        def interrupted(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Writer, "_stand_aside_later", interrupted)
+            writer._aside = None
+            with pytest.raises(KeyboardInterrupt):
+                writer.start(Work(lambda: "never"))
+        assert (writer.finished, writer.outcome) == (True, None)
+        assert isinstance(writer.error, InterruptedError)
+        writer.start(Work(lambda: "next"))
+        await ends.next()
+        assert (writer.outcome, writer.error) == ("next", None)
+
+    assert_leaves_nothing(work)
+
+
+def test_without_memory_to_tell_of_an_end_the_loop_sees_for_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread ended, and whoever waited did so for ever."""
+    give, missing = fifoq.writer._Signal.give, [True]
+
+    def no_memory(signal: fifoq.writer._Signal) -> None:
+        if missing:
+            missing.clear()
+            raise MemoryError
+        give(signal)
+
+    async def work(writer: Writer, ends: Ends) -> None:
+        writer.start(Work(lambda: "done"))
+        await ends.next()
+        assert writer.outcome == "done"
+        assert not missing
+        writer.start(Work(lambda: "next"))
+        await ends.next()
+        assert ends.count == 2
+
+    monkeypatch.setattr(fifoq.writer._Signal, "give", no_memory)
+    assert_leaves_nothing(work)
+
+
 def test_an_idle_writer_stops() -> None:
     async def work(writer: Writer, ends: Ends) -> None:
         pass

@@ -183,11 +183,124 @@ BEGUN_MUTANTS: Final = (
 
 RING_MUTANTS: Final = (
     _mutant(
-        "a hand-over to the thread that stops half way leaves a commit to nobody",
+        "the end of the thread's last job is that of one that it never got",
+        "writer",
+        "        self.outcome, self.error = None, NOT_HANDED_OVER\n        patience",
+        "        patience",
+        WRITER,
+    ),
+    _mutant(
+        "the end of the thread's last job is that of a commit on its way there",
         "ring_writer",
-        "            if not self._writer.has(rest):\n",
+        "        self._writer.error = NOT_HANDED_OVER\n        self._begun,",
+        "        self._begun,",
+        RING,
+    ),
+    _mutant(
+        "nobody sees to a commit that neither ring nor thread has",
+        "ring_writer",
+        "        elif self.finished:\n            self._on_end()\n",
+        "        elif self._in_ring and self._ended:\n            self._on_end()\n",
+        RING,
+    ),
+    _mutant(
+        "nobody sees to a pump that was interrupted as it began",
+        "intake",
+        "        if self._scheduled:\n            self.pump()\n",
+        "        if False:\n            self.pump()\n",
+        RING,
+    ),
+    _mutant(
+        "a commit whose log has failed is confirmed",
+        "jobs",
+        "        if self.log.status is not Status.OPEN:\n            # Also",
+        "        if error is not None and self.log.status is not Status.OPEN:\n            # Also",
+        RING,
+    ),
+    _mutant(
+        "what the kernel is writing the thread writes too",
+        "ring_writer",
+        "            if self._kernel_has_it:\n",
         "            if False:\n",
         RING,
+    ),
+    _mutant(
+        "a request that the kernel did not take is submitted with the next one",
+        "ring_writer",
+        "                    for_good=lies or ",
+        "                    for_good=False and ",
+        RING,
+    ),
+    _mutant(
+        "without memory nobody hears that a commit was given up",
+        "ring_writer",
+        "        try:\n            error = begun.fail(NOT_HANDED_OVER)\n        finally:\n"
+        "            # Even without memory to say more.\n"
+        "            self._end(error or NOT_HANDED_OVER)\n",
+        "        self._end(error or begun.fail(NOT_HANDED_OVER))\n",
+        RING,
+    ),
+    _mutant(
+        "a mistake is logged before anybody is told",
+        "committer",
+        "            self._abandon(as_ours(error))\n            logger.exception(\n"
+        '                "the committer failed", '
+        'extra=fields("bug", self.path, error=name_of(error))\n'
+        "            )\n",
+        '            logger.exception("the committer failed", extra=fields("bug", self.path))\n'
+        "            self._abandon(as_ours(error))\n",
+        RING,
+    ),
+    _mutant(
+        "no memory for a read is told as a store that failed",
+        "jobs",
+        "            self._line.read_ended(refusal(error))\n",
+        "            self._line.read_ended(as_ours(error))\n",
+        RING,
+    ),
+    _mutant(
+        "no memory to seal puts stops the store",
+        "committer",
+        "                sync=sync,\n            )\n        except MemoryError as error:\n",
+        "                sync=sync,\n            )\n        except ZeroDivisionError as error:\n",
+        RING,
+    ),
+    _mutant(
+        "no memory to seal a draft stops the store",
+        "committer",
+        "                    must_sync |= add_batch(draft, log, line, batch)\n"
+        "                except MemoryError as error:\n",
+        "                    must_sync |= add_batch(draft, log, line, batch)\n"
+        "                except ZeroDivisionError as error:\n",
+        RING,
+    ),
+    _mutant(
+        "a close says nothing of lost records that nobody waited for",
+        "owner",
+        "        elif committer.lost_unheard:\n",
+        "        elif False:\n",
+        "tests/fifoq/test_disk_trouble.py",
+    ),
+    _mutant(
+        "another thread may close the store",
+        "store",
+        "        self._committer.require_no_other()\n",
+        "",
+        "tests/fifoq/test_life.py",
+    ),
+    _mutant(
+        "another thread may shut a queue down",
+        "queue",
+        "        self._committer.require_no_other()\n",
+        "",
+        "tests/fifoq/test_life.py",
+    ),
+    _mutant(
+        "the loop has no other way to see the end of a job than to be told",
+        "writer",
+        "            with suppress(MemoryError):\n                tell()\n",
+        "            tell()\n",
+        WRITER,
     ),
     _mutant(
         "what goes to the thread is held as if the kernel were at it",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -52,6 +53,35 @@ def answer(monkeypatch: pytest.MonkeyPatch, change: Callable[[int], int]) -> Non
         return None if found is None else change(found)
 
     monkeypatch.setattr(Ring, "result", changed)
+
+
+def refuse_the_next_write(monkeypatch: pytest.MonkeyPatch, place: Path) -> list[int]:
+    """Have the kernel refuse one write, none of which reaches the segment.
+
+    The list holds what the kernel said of it, each time it was asked.
+    """
+    result, write, said = Ring.result, Ring.write, list[int]()
+    count = 0
+
+    def writing(ring: Ring, handle: int, *where: int, durably: bool, at_once: bool) -> None:
+        nonlocal count
+        count += 1
+        if count > 1:
+            write(ring, handle, *where, durably=durably, at_once=at_once)
+            return
+        with place.with_name("elsewhere").open("wb") as elsewhere:
+            write(ring, elsewhere.fileno(), *where, durably=False, at_once=False)
+
+    def answering(ring: Ring) -> int | None:
+        found = result(ring)
+        if found is None or count > 1:
+            return found
+        said.append(-errno.EAGAIN)
+        return said[-1]
+
+    monkeypatch.setattr(Ring, "write", writing)
+    monkeypatch.setattr(Ring, "result", answering)
+    return said
 
 
 LOOKS = 5
@@ -128,15 +158,14 @@ class Stumble:
 def go_on_after_interrupts(monkeypatch: pytest.MonkeyPatch, queue: Queue[bytes]) -> None:
     """As a loop does that is run again."""
     committer, loop = queue._committer, asyncio.get_running_loop()
-    monkeypatch.setattr(committer, "pump", _calm(committer.pump))
-    for method in ("_look_and_report", "_look_again"):
-        monkeypatch.setattr(RingWriter, method, _calm(getattr(RingWriter, method)))
+    monkeypatch.setattr(committer, "pump", calm(committer.pump))
+    monkeypatch.setattr(asyncio.Handle, "_run", calm(asyncio.Handle._run))
     monkeypatch.setattr(loop, "call_exception_handler", lambda _: None)
 
 
-def _calm(call: Callable[..., None]) -> Callable[..., None]:
-    def calm(*arguments: Any) -> None:
+def calm(call: Callable[..., None]) -> Callable[..., None]:
+    def calmly(*arguments: Any) -> None:
         with suppress(KeyboardInterrupt):
             call(*arguments)
 
-    return calm
+    return calmly

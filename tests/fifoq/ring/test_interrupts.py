@@ -13,20 +13,23 @@ from typing import Any, Literal
 import pytest
 
 import fifoq
-from fifoq import Queue
+from fifoq import Queue, committer, jobs, settling
 from fifoq.direct import DirectTail
+from fifoq.jobs import Commit, Waiter
 from fifoq.ring_writer import RingWriter
 from fifoq.uring import Ring
 from fifoq.writer import Writer
-from store import Begun, Filling, Log, appending, begun, filling, plain
+from store import Begun, Filling, Log, appending, begun, draft, encoding, filling, open_log, plain
 from tests.fifoq.loops import until
 from tests.fifoq.ring.support import (
     SECONDS_MAX,
     Stumble,
     answer,
+    calm,
     contents,
     go_on_after_interrupts,
     let_notes,
+    refuse_the_next_write,
     runner_of,
 )
 
@@ -48,6 +51,10 @@ STEPS = [
 ]
 HARMLESS = {"_look_again", "written"}
 """Without memory there, nothing is lost but time; and so before all that comes before a write."""
+
+
+NEVER = {("stage", "os"), ("written", "os")}
+"""What is not synced is not laid out in blocks. And a quick disk is done before the next look."""
 
 
 MOMENTS = [
@@ -82,13 +89,14 @@ async def test_whatever_is_raised_in_a_commit_nobody_is_told_what_is_not_so(
     if step == "note" and level == "sync":
         let_notes(monkeypatch, queue, True)
     with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
-        Stumble(patch, (owner, step), raised, after=after)
+        stumble = Stumble(patch, (owner, step), raised, after=after)
         go_on_after_interrupts(patch, queue)
         receipts = [queue.submit(b"%d" % number) for number in range(3)]
         asyncio.get_running_loop().call_soon(queue._committer.pump)
         outcomes = await asyncio.wait_for(
             asyncio.gather(*receipts, return_exceptions=True), SECONDS_MAX
         )
+    assert stumble.came or step == "_look_again" or (step, level) in NEVER
     with suppress(fifoq.FifoqError):
         await asyncio.wait_for(queue.close(), SECONDS_MAX)
     found = await contents(place)
@@ -173,18 +181,10 @@ async def test_a_hand_over_that_stops_half_way_confirms_nothing_and_leaves_nobod
     await queue.put(b"first")
     committer, writer = queue._committer, runner_of(queue)._writer
     await until(lambda: writer._aside is None)
-    refused: list[int] = []
-
-    def not_now(result: int) -> int:
-        if refused:
-            return result
-        refused.append(result)
-        return -errno.EAGAIN
-
     with monkeypatch.context() as patch:
+        refused = refuse_the_next_write(patch, place)
+        stumble = Stumble(patch, (owner, step), raised, after=after, when=lambda *_: any(refused))
         go_on_after_interrupts(patch, queue)
-        answer(patch, not_now)
-        stumble = Stumble(patch, (owner, step), raised, after=after, when=lambda *_: bool(refused))
         put = asyncio.ensure_future(queue.put(b"second"))
         async with asyncio.timeout(SECONDS_MAX):
             while not put.done():
@@ -199,6 +199,124 @@ async def test_a_hand_over_that_stops_half_way_confirms_nothing_and_leaves_nobod
     assert found[:1] == [b"first"]
     assert put.exception() is not None or found == [b"first", b"second"]
     assert not RingWriter.under_way
+
+
+async def test_who_is_interrupted_twice_as_a_commit_is_handed_over_confirms_nothing(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second time was in what cleared up after the first one."""
+    log = open_log(str(place))
+    log.put("a", [b"first"])
+    draft = log.draft()
+    draft.put(log.queue("a"), [b"second"])
+    runner = RingWriter(asyncio.get_running_loop(), lambda: None, "test")
+    # Whose end is not to be taken for the other's.
+    runner.start(Commit(log, None, True, [], [], 0, 0))
+    await until(lambda: runner.finished and runner.error is None)
+    refused = refuse_the_next_write(monkeypatch, place)
+    Stumble(monkeypatch, (Writer, "start"), KeyboardInterrupt, after=False)
+    runner.start(Commit(log, draft, True, [], [], 0, 1))
+    with suppress(KeyboardInterrupt):
+        async with asyncio.timeout(SECONDS_MAX):
+            while not runner.finished:
+                await asyncio.sleep(0)
+    assert any(refused)
+    assert runner.finished
+    assert isinstance(runner.error, InterruptedError)
+    runner.stop()
+    runner.join()
+    log.free_turn()
+    log.close()
+
+
+async def test_what_the_kernel_has_is_written_by_nobody_else(
+    queue: Queue[bytes], place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without memory right behind the request: the thread would write at the same place."""
+    written: list[Begun] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(Begun, "write", lambda begun: written.append(begun))
+        Stumble(patch, (Ring, "write"), MemoryError, after=True)
+        with pytest.raises(fifoq.FifoqError):
+            await asyncio.wait_for(queue.put(b"second"), SECONDS_MAX)
+    assert not written
+    assert not RingWriter.under_way
+    with suppress(fifoq.FifoqError):
+        await asyncio.wait_for(queue.close(), SECONDS_MAX)
+    assert await contents(place) == [b"first", b"second"]
+
+
+async def test_without_memory_to_say_more_whoever_waits_is_told(
+    queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both what told them and what gave the commit up needed some first."""
+
+    def no_memory(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        go_on_after_interrupts(patch, queue)
+        patch.setattr(begun, "sync_error", no_memory)
+        patch.setattr(jobs, "DurabilityError", no_memory)
+        patch.setattr(settling.logger, "error", no_memory)
+        patch.setattr(committer.logger, "exception", no_memory)
+        Stumble(patch, (Begun, "end"), KeyboardInterrupt, after=False)
+        with pytest.raises(fifoq.DurabilityError):
+            await asyncio.wait_for(queue.put(b"second"), SECONDS_MAX)
+    with suppress(fifoq.FifoqError):
+        await asyncio.wait_for(queue.close(), SECONDS_MAX)
+
+
+async def test_a_mistake_of_the_committers_is_told_before_it_is_logged(
+    queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(*_: Any, **__: Any) -> None:
+        raise MemoryError
+
+    def mistaken(*_: Any) -> None:
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncio.get_running_loop(), "call_exception_handler", lambda _: None)
+        patch.setattr(committer, "time_runs", mistaken)
+        patch.setattr(committer.logger, "exception", no_memory)
+        with pytest.raises(fifoq.DurabilityError):
+            await asyncio.wait_for(queue.put(b"second"), SECONDS_MAX)
+    with suppress(fifoq.FifoqError):
+        await asyncio.wait_for(queue.close(), SECONDS_MAX)
+
+
+@pytest.mark.parametrize("kind", ["io_uring", "thread"])
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, MemoryError])
+async def test_who_is_interrupted_as_a_pump_begins_leaves_nobody_waiting(
+    place: Path, monkeypatch: pytest.MonkeyPatch, kind: str, raised: type[BaseException]
+) -> None:
+    """It counted as being on its way for ever: no other one came, for puts or for the close."""
+    monkeypatch.setenv("FIFOQ_WRITER", kind)
+    queue = await fifoq.open(place)
+    await queue.put(b"first")
+    with monkeypatch.context() as patch:
+        stumble = Stumble(patch, (queue._committer, "pump"), raised, after=False)
+        patch.setattr(asyncio.Handle, "_run", calm(asyncio.Handle._run))
+        patch.setattr(asyncio.get_running_loop(), "call_exception_handler", lambda _: None)
+        await asyncio.wait_for(queue.put(b"second"), SECONDS_MAX)
+    assert stumble.came
+    await asyncio.wait_for(queue.close(), SECONDS_MAX)
+    assert await contents(place) == [b"first", b"second"]
+
+
+async def test_a_commit_whose_log_has_failed_is_not_confirmed(queue: Queue[bytes]) -> None:
+    """Whatever was lost on the way: the log says what became of it."""
+    log = queue._committer.log
+    assert log is not None
+    log.fail()
+    waiter = Waiter(asyncio.get_running_loop().create_future())
+    Commit(log, None, True, [], [waiter], 0, 0).settle(queue._committer, None, None)
+    assert isinstance(waiter.future.exception(), fifoq.StoreFailed)
+    with pytest.raises(fifoq.StoreFailed):
+        await queue.put(b"second")
+    with suppress(fifoq.FifoqError):
+        await queue.close()
 
 
 @pytest.mark.parametrize("module", [begun, filling])
@@ -251,6 +369,63 @@ async def test_a_frame_for_which_the_thread_has_no_memory_is_refused(
                 await asyncio.wait_for(queue.put_many(large), SECONDS_MAX)
         await queue.put_many(large)
     assert await contents(place) == [b"first", *large]
+
+
+async def test_a_read_for_which_there_is_no_memory_is_refused(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A take was told that only a reopen could say what was on the disk."""
+    async with fifoq.open(place) as queue:
+        await queue.put_many([b"first", b"second"])
+    with monkeypatch.context() as patch:
+        stumble = Stumble(patch, (jobs, "consecutive"), MemoryError, after=False)
+        queue = await fifoq.open(place)
+        with pytest.raises(fifoq.AccessError, match="no memory"):
+            await asyncio.wait_for(queue.take(), SECONDS_MAX)
+    async with queue:
+        assert stumble.came
+        assert await queue.take_many(2) == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("level", ["sync", "os", "memory"])
+@pytest.mark.parametrize("takes", [False, True], ids=["puts", "puts and takes"])
+async def test_records_for_which_the_loop_has_no_memory_are_refused_and_the_store_goes_on(
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    level: Literal["sync", "os", "memory"],
+    takes: bool,
+) -> None:
+    """It stopped the store, and took along what had been put at `memory`."""
+    queue = await fifoq.open(place, durability=level)
+    await queue.put(b"first")
+    await queue.flush()
+    plain_join, refusing = encoding.encode_records, [True]
+
+    def no_memory(*arguments: Any, **keywords: Any) -> Any:
+        if refusing:
+            raise MemoryError
+        return plain_join(*arguments, **keywords)
+
+    for module in (plain, draft):
+        monkeypatch.setattr(module, "encode_records", no_memory)
+    taken = asyncio.ensure_future(queue.take()) if takes else None
+    puts = [asyncio.ensure_future(queue.put(b"%d" % n)) for n in range(3)]
+    flushed = asyncio.ensure_future(queue.flush())
+    told = await asyncio.wait_for(asyncio.gather(*puts, return_exceptions=True), SECONDS_MAX)
+    if level == "memory":
+        with pytest.raises(fifoq.AccessError, match="no memory"):
+            await asyncio.wait_for(flushed, SECONDS_MAX)
+    else:
+        assert all(isinstance(one, fifoq.AccessError) and "no memory" in str(one) for one in told)
+        await asyncio.wait_for(flushed, SECONDS_MAX)
+    if taken is not None:
+        assert await asyncio.wait_for(taken, SECONDS_MAX) == b"first"
+    refusing.clear()
+    await asyncio.wait_for(queue.flush(), SECONDS_MAX)
+    await asyncio.wait_for(queue.put(b"last"), SECONDS_MAX)
+    await queue.close()
+    there = [b"0", b"1", b"2"] if level == "memory" else []
+    assert await contents(place) == [*([] if takes else [b"first"]), *there, b"last"]
 
 
 async def test_a_frame_for_which_the_loop_has_no_memory_is_made_by_the_thread(
