@@ -91,8 +91,9 @@ class Codec(Generic[T]):
                 encoded = self._encode(item)
                 self._decode(encoded)
             except (msgspec.ValidationError, OverflowError, UnicodeError) as error:
+                wanted = getattr(self._type, "__name__", repr(self._type))
                 raise msgspec.ValidationError(
-                    f"queue {self._name!r} takes {self._type!r:.80}: {error}. Nothing was stored."
+                    f"queue {self._name!r} takes {wanted:.80}: {error}. Nothing was stored."
                 ) from error
             return encoded
         return item if type(item) is bytes else _as_bytes(item)  # type: ignore[return-value]

@@ -120,22 +120,26 @@ class OsFiles:
 
     def watch_fork(self, callback: Callable[[], None]) -> None:
         # Each step is one that no other thread comes between.
-        watcher = weakref.WeakMethod(callback, _forget_watcher)
-        _fork_watchers[id(watcher)] = watcher
+        owner = weakref.ref(callback.__self__, _forget_watcher)  # type: ignore[attr-defined]
+        _fork_watchers[id(owner)] = owner, callback.__name__
 
 
-_fork_watchers: dict[int, weakref.WeakMethod[Callable[[], None]]] = {}
+_fork_watchers: dict[int, tuple[weakref.ref[object], str]] = {}
+"""Whose method of which name is to be called, by the identity of the reference."""
 
 
-def _forget_watcher(watcher: weakref.ref[Callable[[], None]]) -> None:
-    _fork_watchers.pop(id(watcher), None)
+def _forget_watcher(
+    owner: weakref.ref[object],
+    watchers: dict[int, object] = _fork_watchers,  # type: ignore[assignment]
+) -> None:
+    watchers.pop(id(owner), None)
 
 
 def _after_fork_in_child() -> None:
-    for reference in list(_fork_watchers.values()):
-        callback = reference()
-        if callback is not None:
-            callback()
+    for reference, name in list(_fork_watchers.values()):
+        owner = reference()
+        if owner is not None:
+            getattr(owner, name)()
     _fork_watchers.clear()
 
 

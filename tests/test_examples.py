@@ -215,7 +215,8 @@ def test_a_record_is_explained(tmp_path: Path) -> None:
 def test_orders_of_one_customer_stay_in_order_over_partitions(tmp_path: Path) -> None:
     assert printed_by("partitioned_topic", tmp_path) == [
         "alice has partition 1 and her order is number 1 there",
-        "refused: Object missing required field `number`",
+        "refused: queue 'orders-2' takes Order: Object missing required field `number`. "
+        "Nothing was stored.",
         "alice [1, 2, 3]",
         "bob [2, 3]",
         "carol [2, 3]",

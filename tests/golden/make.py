@@ -9,8 +9,8 @@ writes the same bytes.
 - `compressed`: blocks compressed in each way, some of them moved. Other builds of zlib and zstd may
   write other bytes for the same, so only what is in it is compared.
 
-Each comes with `<name>.json`, what a reader must find in it. `v1_earlier` holds a store that an
-earlier writer of the same format made; it is only opened, never made again.
+Each comes with `<name>.json`, what a reader must find in it. `v1_earlier` and `v1_apart` hold
+stores that earlier writers of the same format made; they are only opened, never made again.
 """
 
 from __future__ import annotations

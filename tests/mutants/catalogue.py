@@ -207,7 +207,7 @@ FAILURES: Final = (
         "appending",
         "        status, self.status = self.status, FAILED\n        started =",
         "        status = self.status\n        started =",
-        (ERRORS,),
+        (LOG,),
     ),
     Mutant(
         "the log goes on after a write whose outcome is unknown",

@@ -662,6 +662,18 @@ def test_no_handle_is_left_open_by_a_close(log: Log, files: SimFiles) -> None:
     assert not files._handles
 
 
+def test_a_flush_that_fails_stops_the_log(log: Log, files: SimFiles) -> None:
+    # The first one is synced all the same: it shows a counter that nothing durable covers.
+    for payload in (b"a", b"b"):
+        log.put("orders", [payload], sync=False)
+    files.fail_next_datasync(SyncFailure.LOST)
+    with pytest.raises(DurabilityError):
+        log.flush()
+    assert log.status is Status.FAILED
+    with pytest.raises(StoreFailed):
+        log.flush()
+
+
 def test_a_failed_sync_stops_the_log_and_a_reopen_tells_what_is_there(
     log: Log, files: SimFiles, open_store: OpenStore
 ) -> None:

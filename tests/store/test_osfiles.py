@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -191,24 +192,33 @@ def test_a_watcher_is_called_in_the_child_and_forgotten_with_its_owner(files: Os
     assert kept.calls == 0
 
 
-def test_watchers_that_are_alive_are_called_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def watchers() -> Iterator[dict[int, Any]]:
+    """Those of this process, with none in it for now."""
+    found: dict[int, Any] = osfiles._fork_watchers
+    others = dict(found)
+    found.clear()
+    yield found
+    found.update(others)
+
+
+def test_watchers_that_are_alive_are_called_once_each(watchers: dict[int, Any]) -> None:
     """What runs in the child after a fork, called here: nothing counts branches in a child."""
     kept, dropped = Watcher(), Watcher()
-    monkeypatch.setattr(osfiles, "_fork_watchers", {})
     for watcher in (dropped, kept):
         OsFiles().watch_fork(watcher.called)
     del dropped, watcher
     gc.collect()
-    assert len(osfiles._fork_watchers) == 1
+    assert len(watchers) == 1
     osfiles._after_fork_in_child()
     osfiles._after_fork_in_child()
     assert kept.calls == 1
 
 
-def test_no_watcher_is_lost_while_several_threads_come(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("watchers")
+def test_no_watcher_is_lost_while_several_threads_come() -> None:
     """A store's come from two. The child of a fork kept the lock."""
-    monkeypatch.setattr(osfiles, "_fork_watchers", {})
-    watchers = [[Watcher() for _ in range(300)] for _ in range(4)]
+    come_at_once = [[Watcher() for _ in range(300)] for _ in range(4)]
 
     def come(mine: list[Watcher]) -> None:
         for watcher in mine:
@@ -217,7 +227,7 @@ def test_no_watcher_is_lost_while_several_threads_come(monkeypatch: pytest.Monke
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        threads = [threading.Thread(target=come, args=(mine,)) for mine in watchers]
+        threads = [threading.Thread(target=come, args=(mine,)) for mine in come_at_once]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -225,7 +235,7 @@ def test_no_watcher_is_lost_while_several_threads_come(monkeypatch: pytest.Monke
     finally:
         sys.setswitchinterval(interval)
     osfiles._after_fork_in_child()
-    assert all(watcher.calls == 1 for mine in watchers for watcher in mine)
+    assert all(watcher.calls == 1 for mine in come_at_once for watcher in mine)
 
 
 def test_the_clock_is_the_machines() -> None:
