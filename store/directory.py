@@ -54,7 +54,9 @@ class FilePath(Protocol):
 
 def path_text(path: str | FilePath) -> str:
     """The path as text without a slash at its end. AccessError for what no path can be."""
-    text = path if isinstance(path, str) else path.__fspath__()
+    text = path if isinstance(path, str) else getattr(path, "__fspath__", lambda: None)()
+    if not isinstance(text, str):
+        raise TypeError(f"path={path!r:.80} is neither text nor a path. Nothing was changed.")
     if not text or "\0" in text:
         raise AccessError(f"{text!r} is no path. Nothing was changed. Name a directory.")
     return text.rstrip("/") or "/"

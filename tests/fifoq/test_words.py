@@ -91,3 +91,9 @@ async def test_no_space_for_a_new_store_is_a_full_disk() -> None:
     disk.fill()
     with pytest.raises(DiskFull, match=r"Nothing was changed\. Free some space"):
         await disk.open()
+
+
+@pytest.mark.parametrize("path", [b"/tmp/store", 5, None])
+async def test_what_is_no_path_is_named(path: Any) -> None:
+    with pytest.raises(TypeError, match=r"neither text nor a path|expected str"):
+        await fifoq.open(path)
