@@ -8,6 +8,7 @@ a frame is put together, the runner while a job is under way. Callers never touc
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable
 from typing import Final, cast
@@ -156,32 +157,38 @@ class Committer(Settling):
         try:
             self._pump()
         except Exception as error:
-            # Our own mistake: better to stop than to let anybody wait for ever.
+            # Our own mistake: better to stop than to let anybody wait for ever. And should that
+            # fail too, the next pump finds what is left.
+            self._schedule()
             self._abandon(as_ours(error))
             logger.exception(
                 "the committer failed", extra=fields("bug", self.path, error=name_of(error))
             )
         except BaseException as error:
             # An interrupt: nobody knows how far the job at hand has come.
+            self._schedule()
             self._abandon(as_ours(error))
             raise
 
     def _abandon(self, error: FifoqError) -> None:
         """Stop, and tell those whose job was at hand: it is not known what became of it."""
-        waiters, self._at_hand = self._at_hand, []
-        record_count = 0
+        waiters = {id(waiter): waiter for waiter in self._at_hand}
         for job in {self._settling, self._job}:
             if isinstance(job, Commit):
-                waiters = waiters + job.waiters
-                record_count += job.record_count
+                waiters |= {id(waiter): waiter for waiter in job.waiters}
             elif isinstance(job, Call):
                 job.fail(error)
+        self.fail(error, list(waiters.values()))
+        # Last: who is interrupted before has told nobody for good.
         self._settling = self._job = None
-        self.fail(error, waiters, record_count)
+        self._at_hand = []
 
     def _pump(self) -> None:
         runner = self.runner
         assert runner is not None
+        if self._settling is not None:
+            # Neither its end nor its failure was told to the last.
+            raise InterruptedError(errno.EINTR, "interrupted while the end of a job was told")
         if self._job is not None:
             if not runner.finished:
                 return
@@ -323,9 +330,11 @@ class Committer(Settling):
             self.sealed_bytes += batch.frame_bytes
             if batch:
                 try:
-                    must_sync |= add_batch(draft, log, line, batch)
+                    if no_memory is None:
+                        must_sync |= add_batch(draft, log, line, batch)
                 except MemoryError as error:
-                    no_memory = error
+                    # Without what it holds on to, which is what would not fit.
+                    no_memory = error.with_traceback(None)
                 batches.append((line, batch))
             else:
                 line.confirm()
@@ -405,7 +414,7 @@ class Committer(Settling):
                 sync=sync,
             )
         except MemoryError as error:
-            no_memory = error
+            no_memory = error.with_traceback(None)
         return Commit(log, put, sync, [(line, batch)], waiters, level, records, no_memory)
 
     def _expect(self, waiter_count: int) -> None:

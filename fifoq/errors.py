@@ -43,3 +43,10 @@ class WrongLoop(FifoqError, RuntimeError):
 def nothing_came(queue: str, seconds: float | None) -> TimeoutError:
     """What whoever waits to take is told when the time is over."""
     return TimeoutError(f"queue {queue!r}: nothing to take in {seconds} s. Nothing was taken.")
+
+
+def close_failed(failure: FifoqError, error: BaseException | None) -> None:
+    """Raise what a close at the end of a block met, unless the block has an error of its own."""
+    if error is None:
+        raise failure
+    error.add_note(f"Closing it failed as well: {type(failure).__name__}: {failure}")

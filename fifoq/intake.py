@@ -314,12 +314,12 @@ class Intake:
     def _schedule(self) -> None:
         if not self._scheduled:
             # In this order: twice is fine, and whoever is interrupted here must not leave none.
-            self.loop.call_soon(self.pump)
-            self._scheduled = True
             now = self.loop.time()
             if now >= self._watch_at:
-                self._watch_at = now + WATCH_SECONDS
                 self._watch_timer = self.loop.call_later(WATCH_SECONDS, self._see_to_it)
+                self._watch_at = now + WATCH_SECONDS
+            self.loop.call_soon(self.pump)
+            self._scheduled = True
 
     def _see_to_it(self) -> None:
         """Pump if that is due: who was interrupted as a pump began has left none to come."""
@@ -337,7 +337,7 @@ class Intake:
         ):
             if timer is not None:
                 timer.cancel()
-        self._watch_timer = None
+        self._watch_timer, self._watch_at = None, 0.0
         self._flush_timer = self._sync_timer = self._idle_timer = self._consumer_timer = None
 
     def watch_consumers(self) -> None:

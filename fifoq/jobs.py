@@ -104,7 +104,7 @@ class Commit(msgspec.Struct, eq=False):
         if self.log.status is not Status.OPEN:
             # Also if the error was lost on the way.
             failure = as_ours(error) if error else stopped(self.log)
-            committer.fail(failure, self.waiters, self.record_count)
+            committer.fail(failure, self.waiters)
         elif error is None:
             committer.committed(self)
         else:
@@ -264,7 +264,7 @@ def refusal(error: BaseException) -> FifoqError:
         "no memory for what was to be written or read. It was not done, and the store goes on. "
         "Try again, with less at once."
     )
-    refused.__cause__ = error
+    refused.__cause__ = error.with_traceback(None)
     return refused
 
 

@@ -46,9 +46,9 @@ class Opening(Generic[R]):
         self._opened = await self._open()
         return self._opened
 
-    async def __aexit__(self, *error: object) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         opened: Any = self._opened
-        await opened.close()
+        await opened.__aexit__(kind, error, trace)
 
 
 @overload

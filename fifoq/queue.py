@@ -18,7 +18,7 @@ from fifoq.committer import Committer
 from fifoq.consumers import id_text
 from fifoq.cursor import Cursor, Start, open_cursor
 from fifoq.delivery import Delivery, Leasing, LeasingMany
-from fifoq.errors import QueueClosed
+from fifoq.errors import QueueClosed, close_failed
 from fifoq.lease import Leases
 from fifoq.member import AT_ONCE, DRAINING
 from fifoq.options import QueueOptions
@@ -29,7 +29,7 @@ from fifoq.removing import Removing
 from fifoq.stats import QueueStats, collect, watch
 from fifoq.taking import TAKE_MANY_MAX, Taking
 from fifoq.turns import wake_all
-from store import Log
+from store import FifoqError, Log
 from store.state import QueueState
 
 if TYPE_CHECKING:
@@ -285,8 +285,11 @@ class Queue(Putting[T], Taking[T], Removing[T], Picking[T]):
     async def __aenter__(self) -> Queue[T]:
         return self
 
-    async def __aexit__(self, *error: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            await self.close()
+        except FifoqError as failure:
+            close_failed(failure, error)
 
     def __aiter__(self) -> AsyncIterator[T]:
         return self._items()

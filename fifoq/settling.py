@@ -163,20 +163,17 @@ class Settling(Intake):
             self._flush_seconds = RETRY_SECONDS
             self._set_flush_timer(RETRY_SECONDS)
 
-    def fail(self, error: FifoqError, waiters: list[Waiter], record_count: int = 0) -> None:
-        """What is on disk is unknown until a reopen: everything stops.
-
-        `waiters`, and as many records, are those of the job that was under way.
-        """
+    def fail(self, error: FifoqError, waiters: list[Waiter]) -> None:
+        """What is on disk is unknown until a reopen: everything stops."""
         first = self.failure is None
         if first:
             self.failure = error
             self.error_count += 1
         waiting, self.waiters = waiters + self.waiters, []
-        if first and not self.joints.under_way:
-            records = record_count + sum(len(line.tail) for line in self.lines.values())
-            told = sum(waiter.count for waiter in waiting if waiter.claim is None)
-            self.lost_unheard = records > told
+        if first:
+            self.lost_unheard = self._lost_count() > sum(
+                waiter.count for waiter in waiting if waiter.claim is None
+            )
         for waiter in waiting:
             if not waiter.future.done():
                 waiter.future.set_exception(error)
@@ -198,6 +195,15 @@ class Settling(Intake):
                 type(error).__name__,
                 extra=fields("failed", self.path, error=name_of(error)),
             )
+
+    def _lost_count(self) -> int:
+        """Records that are not durable, but for those of transactions, which tell of their own."""
+        sealed = sum(map(_sealed_count, self.lines.values()))
+        # What is sealed counts as unsynced as well, unless that went wrong in the middle.
+        written = max(self._unsynced_records, sealed)
+        if self.joints.under_way:
+            written -= sealed
+        return written + sum(len(line.tail) for line in self.lines.values())
 
     # Timers.
 
@@ -253,3 +259,9 @@ def _removes(line: Line) -> bool:
         or line.leases
         or line.restored
     )
+
+
+def _sealed_count(line: Line) -> int:
+    """Records of the line in the frame that is under way, or is being put together."""
+    batch = line.sealed
+    return batch.upto - batch.first + 1 if batch is not None and batch.upto else 0

@@ -14,13 +14,14 @@ from fifoq.committer import Committer
 from fifoq.compacting import Compacted, compact
 from fifoq.control.listener import Listener
 from fifoq.dead_letters import DeadLetters, name_of_letters
+from fifoq.errors import close_failed
 from fifoq.explain import Explanation, counter_of, explain
 from fifoq.open_queues import OpenQueues
 from fifoq.queue import Queue
 from fifoq.staged_intake import StagedIntake
 from fifoq.topic import Topic, open_topic
 from fifoq.transaction import Transaction
-from store import DiskFull, Key, Log, Quarantine, Reader
+from store import DiskFull, FifoqError, Key, Log, Quarantine, Reader
 from store.state import State
 
 T = TypeVar("T")
@@ -221,7 +222,7 @@ class Store:
         if self._committer.loop.is_closed():
             self._committer.close_without_loop()
             return
-        if self._closing is not None and self._closing.done() and not timeout:
+        if self._closing is not None and self._closing.done():
             # Perhaps in another loop than the one that closed it.
             self._closing.result()
             return
@@ -246,8 +247,11 @@ class Store:
     async def __aenter__(self) -> Store:
         return self
 
-    async def __aexit__(self, *error: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            await self.close()
+        except FifoqError as failure:
+            close_failed(failure, error)
 
     def __del__(self) -> None:
         committer = getattr(self, "_committer", None)

@@ -173,6 +173,16 @@ class RecordBlock(msgspec.Struct, frozen=True):
     def record_bytes(self, index: int) -> int:
         return int(self.offsets[index + 1] - self.offsets[index])
 
+    def move_bytes(self, start: int, stop: int) -> int:
+        """About what those records take when they are written again."""
+        size = records_weight(self.offsets[stop] - self.offsets[start], stop - start)
+        for column in self.columns.values():
+            if isinstance(column, list):
+                size += sum(map(len, column[start:stop]))
+            else:
+                size += column.itemsize * (stop - start)
+        return size
+
     def slice(self, start: int, stop: int) -> RecordBlock:
         """The records from index `start` up to `stop`, sharing the same payload buffer."""
         if start == 0 and stop == self.count:

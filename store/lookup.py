@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 from store.blocks import MOVED, RecordBlock, StateBlock
@@ -184,10 +185,10 @@ class Lookup:
             length = self._state.segments[span.segment].length
 
             @lru_cache(FRAMES_AT_HAND)
-            def moved_at(offset: int) -> tuple[Frame, dict[tuple[int, int], RecordBlock]]:
-                frame = next(file.frames(offset, length))
-                return frame, {
-                    (block.first, block.last): block
+            def moved_at(offset: int) -> dict[tuple[int, int], tuple[Frame, RecordBlock]]:
+                return {
+                    (block.first, block.last): (frame, block)
+                    for frame in islice(file.frames(offset, length), 1)
                     for kind, block in frame_blocks(frame, queue.name)
                     if kind == MOVED and isinstance(block, RecordBlock)
                 }
@@ -195,8 +196,11 @@ class Lookup:
             for group in _overlapping(entries.moved, first, last):
                 pieces: dict[int, tuple[Frame, RecordBlock, int]] = {}
                 for entry in group:
-                    frame, blocks = moved_at(entry.offset)
-                    block = blocks[entry.first, entry.last]
+                    found = moved_at(entry.offset).get((entry.first, entry.last))
+                    if found is None:
+                        # An index that is wrong. Whoever asked sees if a live record is missing.
+                        continue
+                    frame, block = found
                     # A record moved twice into one segment: the newest copy counts.
                     for i, counter in enumerate(block.counters()):
                         if first <= counter <= last:

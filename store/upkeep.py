@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, cast
 
 from store import keeping
-from store.blocks import COUNTERS, Column, RecordBlock, records_weight
+from store.blocks import COUNTERS, Column, RecordBlock
 from store.checkpoint import Checkpoint, encode_checkpoint, removed_bytes
 from store.checksum import CRC32C
 from store.directory import PASSING_ERRNOS, SPACE_ERRNOS
@@ -354,41 +354,36 @@ def _move_records(log: Log, draft: Draft, number: int, budget: int) -> None:
                 continue
             blocks = log.lookup.live_blocks(queue, span.first, span.last)
             for batch in _batches(blocks, budget):
-                budget -= sum(_weight(block) for block in batch)
+                budget -= sum(block.move_bytes(0, block.count) for block in batch)
                 _move(draft, queue, batch)
             if budget <= 0:
                 return
 
 
 def _batches(blocks: Iterator[RecordBlock], budget: int) -> Iterator[list[RecordBlock]]:
-    """Records until the budget is spent, at least one; together what may be one block.
+    """Records, of which there are some, until the budget is spent; together what may be one block.
 
     A block for each would make reading them again cost more than the records do.
     """
     batch: list[RecordBlock] = []
     for block in blocks:
-        stop, weight = 0, 0
-        while stop < block.count and (stop == 0 or weight < budget):
-            weight += records_weight(block.record_bytes(stop), 1)
+        stop = size = 0
+        while stop < block.count and (stop == 0 or size < budget):
+            size += block.move_bytes(stop, stop + 1)
             stop += 1
         if batch and not _continues(batch[-1], block):
             yield batch
             batch = []
         batch.append(block.slice(0, stop))
-        budget -= weight
+        budget -= size
         if budget <= 0:
             break
-    if batch:
-        yield batch
+    yield batch
 
 
 def _continues(before: RecordBlock, block: RecordBlock) -> bool:
     same = before.columns.keys() | {COUNTERS} == block.columns.keys() | {COUNTERS}
     return same and before.last_time <= block.first_time
-
-
-def _weight(block: RecordBlock) -> int:
-    return records_weight(block.offsets[-1] - block.offsets[0], block.count)
 
 
 def _move(draft: Draft, queue: QueueState, batch: list[RecordBlock]) -> None:

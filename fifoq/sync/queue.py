@@ -275,5 +275,6 @@ class Queue(Generic[T]):
     def __enter__(self) -> Queue[T]:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._owner is not None:
+            self._owner.__exit__(kind, error, trace)

@@ -10,14 +10,14 @@ from typing import Any, Final, TypeVar, overload
 from fifoq import store as _store
 from fifoq import topic as _topic
 from fifoq.compacting import Compacted
-from fifoq.errors import QueueClosed
+from fifoq.errors import QueueClosed, close_failed
 from fifoq.explain import Explanation
 from fifoq.loopthread import LoopThread
 from fifoq.sync.dead_letters import DeadLetters
 from fifoq.sync.queue import Queue
 from fifoq.sync.topic import Topic
 from fifoq.sync.transaction import Transaction
-from store import Key, Quarantine
+from store import FifoqError, Key, Quarantine
 
 T = TypeVar("T")
 
@@ -137,8 +137,11 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        try:
+            self.close()
+        except FifoqError as failure:
+            close_failed(failure, error)
 
 
 def close_at_exit() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -291,6 +291,35 @@ async def test_a_close_tells_of_lost_records_that_nobody_waited_for(sealed: bool
         await q.close()
     async with Bench(bench.files.inner).open() as again:
         assert await drained(again) == [b"a"]
+
+
+@pytest.mark.parametrize("level", ["os", "memory"])
+async def test_so_it_does_of_records_that_were_written_and_not_synced(
+    level: Literal["os", "memory"],
+) -> None:
+    bench = BadDisk()
+    q = await bench.open(durability=level)
+    await q.put(b"a")
+    await q.flush()
+    await q.put(b"perhaps")
+    bench.break_next("datasync", for_ever=True)
+    await asyncio.sleep(1)
+    with pytest.raises(StoreFailed, match="without waiting for the disk may not be there"):
+        await q.close()
+
+
+async def test_a_block_that_fails_keeps_its_own_error() -> None:
+    bench = BadDisk()
+
+    async def block() -> None:
+        async with bench.open() as q:
+            q.put_nowait(b"lost")
+            bench.break_next("datasync", for_ever=True)
+            await q.put(b"told")
+
+    with pytest.raises(DurabilityError) as caught:
+        await block()
+    assert caught.value.__notes__[0].startswith("Closing it failed as well: StoreFailed: ")
 
 
 async def test_a_failure_seen_in_the_middle_of_a_put_is_told(monkeypatch: Any) -> None:

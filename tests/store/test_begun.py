@@ -300,6 +300,15 @@ def test_written_in_the_usual_way_it_is_not_synced_either(covered: Log) -> None:
     covered.close()
 
 
+def test_what_was_noted_and_is_not_to_be_synced_is_written_in_the_usual_way(covered: Log) -> None:
+    begun = begun_put(covered, sync=False)
+    begun.note()
+    begun.write()
+    assert covered.status is Status.OPEN
+    assert covered.durable_upto < covered.sequence
+    assert payloads(covered)[-1] == b"second"
+
+
 def test_a_counter_that_nothing_covers_is_not_shown_without_a_sync(log: Log) -> None:
     """After a crash it would be given to another record."""
     log.put("b", [b"x"] * 10)

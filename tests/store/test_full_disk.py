@@ -576,6 +576,12 @@ def test_a_crashed_store_that_was_drained_takes_puts_with_no_space_but_its_own()
         disk.check()
 
 
+def test_there_is_no_space_for_a_new_store() -> None:
+    files = SimFiles(capacity=SECTOR_BYTES)
+    with pytest.raises(DiskFull, match=r"Nothing was changed\. Free some space"):
+        open_log(PATH, files=files, clock=ManualClock(), options=OPTIONS)
+
+
 def test_filling_emptying_and_filling_again_goes_on_for_ever() -> None:
     disk = FullDisk(capacity=256 << 10, payload_bytes=3000)
     for _ in range(5):

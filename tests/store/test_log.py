@@ -736,6 +736,14 @@ def test_after_a_fork_the_childs_log_is_dead_and_has_let_go(log: Log, files: Sim
     assert repr(log) == "<Log '/data/store' frames=1 forked>"
 
 
+def test_whoever_has_the_turn_of_a_childs_log_is_the_parents(log: Log, files: SimFiles) -> None:
+    log.turn.pop()
+    files.fork_in_child()
+    with pytest.raises(ForkError, match="only the parent"):
+        log.put("orders", [b"b"])
+    log.turn.append(None)
+
+
 def test_a_fork_after_the_close_changes_nothing(log: Log, files: SimFiles) -> None:
     log.close()
     files.fork_in_child()

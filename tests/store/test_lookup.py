@@ -26,6 +26,7 @@ from store.frames import (
     encode_frame,
 )
 from store.genesis import Genesis, encode_genesis
+from store.index import MovedEntry
 from store.log import Log
 from store.lookup import SEEK_BYTES_MIN
 from store.ranges import merged
@@ -227,6 +228,23 @@ def test_a_hole_in_a_moved_block_is_damage_if_a_live_record_belongs_there(log: L
     _, index = log.lookup._open(log.tail.file.number)
     del index.queues["a"].moved[1:]
     with pytest.raises(CorruptionError, match="records 2 to 2 of queue 'a'"):
+        records(log, "a")
+
+
+def test_an_index_that_names_a_moved_block_that_is_none_hides_no_record(
+    log: Log,
+) -> None:
+    log.put("a", [b"1", b"2", b"3"])
+    log.rotate()
+    draft = log.draft()
+    draft.move(log.queue("a"), [2], [5], [b"moved"])
+    log.commit(draft)
+    _, index = log.lookup._open(log.tail.file.number)
+    (entry,) = index.queues["a"].moved
+    index.queues["a"].moved.append(MovedEntry(1, 3, entry.offset))
+    assert records(log, "a") == [(1, b"1"), (2, b"moved"), (3, b"3")]
+    index.queues["a"].moved[:] = [MovedEntry(2, 2, log.tail.length)]
+    with pytest.raises(CorruptionError, match="records 2 to 2"):
         records(log, "a")
 
 

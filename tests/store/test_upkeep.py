@@ -11,7 +11,7 @@ import pytest
 
 from fifoq.testing.simfiles import SimFiles
 from store import AccessError, DiskFull, Key, Log, LogOptions, Retention, Status, open_log
-from store.blocks import ACKED, MOVED, PRIORITY, Column, RecordBlock, records_weight
+from store.blocks import ACKED, HEADERS, MOVED, PRIORITY, Column, RecordBlock, records_weight
 from store.frames import SEGMENT_HEADER_BYTES
 from store.options import SEGMENT_BYTES_MIN
 from store.replay import frame_blocks
@@ -502,6 +502,20 @@ def test_compaction_makes_one_block_of_what_was_put_one_by_one(
     compact_all(log)
     assert moved_blocks(log) == [[5, 21]]
     assert list(log.keys("orders")) == [keys[3], keys[4]]
+
+
+def test_a_step_of_compaction_counts_columns_too(log: Log) -> None:
+    """Records of a byte with 8 KB of headers each: a step of a quarter of a megabyte wrote 28."""
+    queue = log.queue("orders")
+    columns: dict[int, Column] = {HEADERS: [b"h" * 1000] * 20, PRIORITY: list(range(20))}
+    draft = log.draft()
+    draft.put(queue, [b"x"] * 20, columns=columns)
+    draft.put(queue, [RECORD] * 60)
+    log.commit(draft)
+    log.rotate()
+    ack(log, 21, 80)
+    log.compact(max_bytes=5000)
+    assert moved_blocks(log) == [[1, 2, 3, 4, 5]]
 
 
 def test_compaction_keeps_apart_what_is_no_block(log: Log, clock: ManualClock) -> None:

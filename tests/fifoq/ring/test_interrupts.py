@@ -267,6 +267,24 @@ async def test_without_memory_to_say_more_whoever_waits_is_told(
         await asyncio.wait_for(queue.close(), SECONDS_MAX)
 
 
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, MemoryError])
+async def test_who_can_not_even_be_told_of_a_mistake_is_told_by_the_next_pump(
+    queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch, raised: type[BaseException]
+) -> None:
+    """The job was nobody's: its put waited for ever, and the store went on without it."""
+    with monkeypatch.context() as patch:
+        settled = Stumble(patch, (Commit, "settle"), raised, after=False)
+        abandoned = Stumble(patch, (committer.Committer, "_abandon"), raised, after=False)
+        go_on_after_interrupts(patch, queue)
+        with pytest.raises(fifoq.DurabilityError):
+            await asyncio.wait_for(queue.put(b"second"), SECONDS_MAX)
+    assert settled.came
+    assert abandoned.came
+    with pytest.raises(fifoq.StoreFailed):
+        await queue.put(b"third")
+    await asyncio.wait_for(queue.close(), SECONDS_MAX)
+
+
 async def test_a_mistake_of_the_committers_is_told_before_it_is_logged(
     queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -417,6 +435,8 @@ async def test_records_for_which_the_loop_has_no_memory_are_refused_and_the_stor
             await asyncio.wait_for(flushed, SECONDS_MAX)
     else:
         assert all(isinstance(one, fifoq.AccessError) and "no memory" in str(one) for one in told)
+        causes = [one.__cause__ for one in told if isinstance(one, fifoq.AccessError)]
+        assert all(isinstance(one, MemoryError) and one.__traceback__ is None for one in causes)
         await asyncio.wait_for(flushed, SECONDS_MAX)
     if taken is not None:
         assert await asyncio.wait_for(taken, SECONDS_MAX) == b"first"
