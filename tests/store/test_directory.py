@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from fifoq.testing.simfiles import SimFiles
-from store import AlreadyOpen, DamageError, DurabilityError, FormatError
+from store import AlreadyOpen, DamageError, DiskFull, DurabilityError, FormatError
 from store.checkpoint import CHECKPOINT_HEADER_BYTES
 from store.directory import Directory, access_error, sync_error, write_all
 from store.files import Handle
@@ -262,3 +262,9 @@ def test_a_short_write_is_completed_and_one_without_progress_is_a_full_disk() ->
 def test_an_error_without_words_of_its_own_is_told_all_the_same() -> None:
     assert "boom" in str(access_error("/store", OSError("boom")))
     assert "boom" in str(sync_error("/store", OSError("boom")))
+
+
+def test_what_finds_no_space_is_no_matter_of_access() -> None:
+    told = access_error("/q", OSError(errno.ENOSPC, "No space left on device"))
+    assert isinstance(told, DiskFull)
+    assert str(told) == "/q: No space left on device. Nothing was changed. Free some space."

@@ -225,6 +225,9 @@ def test_a_path_object_is_a_path_and_nonsense_is_none(tmp_path: Path) -> None:
     for wrong in ("", "a\0b"):
         with pytest.raises(AccessError, match="is no path"):
             open_log(wrong)
+    for number in (b"/tmp/store", 5, None):
+        with pytest.raises(TypeError, match="is neither text nor a path"):
+            open_log(number)  # type: ignore[arg-type]
 
 
 # A full disk and damage, with several segments.
