@@ -1058,6 +1058,13 @@ READING: Final = (
         (LOOKUP,),
     ),
     Mutant(
+        "a step of compaction does not count columns",
+        "blocks",
+        "                size += sum(map(len, column[start:stop]))\n",
+        "                pass\n",
+        (HOUSEWORK,),
+    ),
+    Mutant(
         "records with other columns become one block",
         "upkeep",
         "    return same and before.last_time <= block.first_time\n",

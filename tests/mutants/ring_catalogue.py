@@ -282,6 +282,27 @@ RING_MUTANTS: Final = (
         "tests/fifoq/test_disk_trouble.py",
     ),
     _mutant(
+        "who was interrupted while a failure was told has told everybody",
+        "committer",
+        "        if self._settling is not None:\n",
+        "        if False:\n",
+        RING,
+    ),
+    _mutant(
+        "what is written and not synced is not lost with its store",
+        "settling",
+        "        written = max(self._unsynced_records, sealed)\n",
+        "        written = sealed\n",
+        "tests/fifoq/test_disk_trouble.py",
+    ),
+    _mutant(
+        "the error of a close hides that of its block",
+        "errors",
+        "    if error is None:\n        raise failure\n",
+        "    raise failure\n",
+        "tests/fifoq/test_disk_trouble.py",
+    ),
+    _mutant(
         "another thread may close the store",
         "store",
         "        self._committer.require_no_other()\n",
