@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 from fifoq.errors import QueueClosed, WrongLoop
 from fifoq.logs import fields
@@ -22,6 +22,11 @@ R = TypeVar("R")
 Undo = Callable[[R], Coroutine[Any, Any, object]]
 
 logger = logging.getLogger("fifoq")
+
+
+FIRST_LOOK_SECONDS: Final = 0.05
+LOOK_SECONDS: Final = 1.0
+"""How often a caller who waits looks for signals that did not wake it."""
 
 
 class LoopThread:
@@ -65,7 +70,7 @@ class LoopThread:
                 # Before it is: an interrupt may come right after.
                 call.sent = True
                 self._loop.call_soon_threadsafe(call.begin)
-            call.ended.wait()
+            _wait(call.ended)
         except BaseException:
             if call.sent:
                 self._leave(call)
@@ -93,7 +98,7 @@ class LoopThread:
         if stopping:
             self._thread.join()
         else:
-            call.left.wait()
+            _wait(call.left)
 
     def stop(self) -> None:
         """End the thread; calls that are under way are cancelled. Twice is fine."""
@@ -195,6 +200,17 @@ class _Call(Generic[R]):
                 extra=fields("not_undone", None),
             )
         self.left.set()
+
+
+def _wait(event: threading.Event) -> None:
+    """Wait, and see a signal that came just before.
+
+    CPython looks for signals before it goes to sleep, and when one wakes it. One that comes in
+    between, as while the loop's thread takes the interpreter, would only be seen at the end.
+    """
+    seconds = FIRST_LOOK_SECONDS
+    while not event.wait(seconds):
+        seconds = LOOK_SECONDS
 
 
 def new_loop() -> asyncio.AbstractEventLoop:

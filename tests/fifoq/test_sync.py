@@ -635,6 +635,27 @@ queue.close()
         assert child.wait(PATIENCE_SECONDS) == 0
 
 
+def test_a_ctrl_c_that_wakes_nobody_ends_a_take_all_the_same(tmp_path: Path) -> None:
+    """As one that comes while the interpreter goes to another thread: 2 in 100 hung, under load."""
+    body = """
+import signal
+
+def to_this_thread():
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Timer(0.2, to_this_thread).start()
+try:
+    queue.take()
+except KeyboardInterrupt:
+    queue.put(b"a")
+    print(queue.take(), flush=True)
+queue.close()
+"""
+    done = run(tmp_path / "store", body)
+    assert (done.returncode, done.stdout) == (0, "b'a'\n")
+
+
 # Forks and the end of the interpreter.
 
 
