@@ -262,11 +262,12 @@ class RingWriter:
 
     def _give_up(self, begun: Started, error: BaseException | None = None) -> None:
         """Let nobody wait for what was begun: it is not known what becomes of it."""
+        failure: BaseException = NOT_HANDED_OVER
         try:
-            error = begun.fail(NOT_HANDED_OVER)
+            failure = begun.fail(NOT_HANDED_OVER)
         finally:
             # Even without memory to say more.
-            self._end(error or NOT_HANDED_OVER)
+            self._end(error or failure)
 
     def _end(self, error: BaseException | None) -> None:
         # In this order: whoever is interrupted in here finds the result again.

@@ -38,7 +38,7 @@ class Job(Protocol):
         """Whether somebody waits for its end."""
 
 
-NOT_HANDED_OVER: Final = InterruptedError(errno.EINTR, "interrupted before anybody had the job")
+NOT_HANDED_OVER: Final = InterruptedError(errno.EINTR, "interrupted")
 """The end of a job that nobody got, made beforehand: it may be memory that was wanting."""
 WATCH_SECONDS: Final = 0.05
 """How often somebody sees to what nobody looks for: whoever did may have been interrupted."""

@@ -234,10 +234,10 @@ RING_MUTANTS: Final = (
     _mutant(
         "without memory nobody hears that a commit was given up",
         "ring_writer",
-        "        try:\n            error = begun.fail(NOT_HANDED_OVER)\n        finally:\n"
+        "        try:\n            failure = begun.fail(NOT_HANDED_OVER)\n        finally:\n"
         "            # Even without memory to say more.\n"
-        "            self._end(error or NOT_HANDED_OVER)\n",
-        "        self._end(error or begun.fail(NOT_HANDED_OVER))\n",
+        "            self._end(error or failure)\n",
+        "        failure = begun.fail(NOT_HANDED_OVER)\n        self._end(error or failure)\n",
         RING,
     ),
     _mutant(

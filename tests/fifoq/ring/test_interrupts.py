@@ -229,6 +229,17 @@ async def test_who_is_interrupted_twice_as_a_commit_is_handed_over_confirms_noth
     log.close()
 
 
+async def test_what_went_wrong_as_a_commit_ended_is_what_is_told(
+    queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        Stumble(patch, (Begun, "end"), RuntimeError, after=False)
+        with pytest.raises(fifoq.DurabilityError, match="RuntimeError while writing"):
+            await asyncio.wait_for(queue.put(b"second"), SECONDS_MAX)
+    with suppress(fifoq.FifoqError):
+        await asyncio.wait_for(queue.close(), SECONDS_MAX)
+
+
 async def test_what_the_kernel_has_is_written_by_nobody_else(
     queue: Queue[bytes], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
