@@ -125,6 +125,8 @@ class Committer(Settling):
     def stop(self) -> None:
         """Let the writer go. In the child of a fork it is the parent's, as are its descriptors."""
         self.closed = True
+        # What was not begun is not begun any more.
+        self._last = None
         if self.runner is not None and not isinstance(self.failure, ForkError):
             self.runner.stop()
 

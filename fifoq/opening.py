@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Generic, Literal, TypeVar, overload
@@ -12,6 +11,7 @@ from typing import Any, Generic, Literal, TypeVar, overload
 from actors import ActorSystem
 from fifoq.codec import kept_compression, kept_retention
 from fifoq.committer import Committer
+from fifoq.log_opening import LogOpening
 from fifoq.member import keep_removed
 from fifoq.options import STORE_OPTION_NAMES, QueueOptions, StoreOptions, store_options
 from fifoq.owner import Chores, Owner, close, look_at_consumers, sync, tidy
@@ -130,7 +130,7 @@ async def _open_store(
     staged = StagedIntake(committer)
     schedules = committer.schedules = Schedules(committer)
 
-    def open_the_log(_: object) -> Log:
+    def open_the_log() -> Log:
         log = open_log(
             path, files=files, clock=clock, options=options.log_options(), recover=recover
         )
@@ -147,6 +147,7 @@ async def _open_store(
             raise
         return log
 
+    opening = LogOpening(path, open_the_log)
     chores = Chores(close)
     committer.on_sync_due = partial(chores.give, sync)
 
@@ -160,14 +161,18 @@ async def _open_store(
     try:
         # Not before: whoever leaves while the system starts must not leave a thread behind.
         committer.runner = make_runner(loop, committer.pump, os.path.basename(path) or path)
-        await system.spawn(Owner, committer, open_the_log, name="owner", mailbox=chores)
+        await system.spawn(Owner, committer, name="owner", mailbox=chores)
+        await committer.start(opening.run)
+        assert opening.log is not None
+        committer.own(opening.log)
     except BaseException:
-        if committer.log is None and not isinstance(sys.exception(), asyncio.CancelledError):
-            committer.stop()
+        opening.give_up()
+        committer.stop()
         # Its task must end in this loop, but nobody has to wait for that.
         _ending.add(task := asyncio.ensure_future(system.stop(0)))
         task.add_done_callback(_ending.discard)
         raise
+    committer.watch_consumers()
     staged.start(watch=files is None)
     schedules.start()
     return Store(path, committer, system, staged, listens=files is None)

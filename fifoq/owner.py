@@ -1,6 +1,6 @@
 """The owner: the actor to which a store's log belongs, from opening to closing.
 
-It does what must happen in time but not in a caller's step: opening, background syncs, sealing and
+It does what must happen in time but not in a caller's step: background syncs, sealing and
 compacting a log that has gone quiet, closing. Commits do not pass through its task. The committer
 is its batching mailbox for puts and takes: callers append to it in their own step, a batch is
 closed by size, bytes, time or because somebody waits, and is handled in a callback of the loop,
@@ -65,31 +65,10 @@ class Chores:
 
 
 class Owner(Actor[Chore]):
-    """Opens the log, does its chores, closes it."""
+    """Does the log's chores, and closes it."""
 
-    def __init__(self, committer: Committer, open_the_log: Callable[[Log], Log]) -> None:
+    def __init__(self, committer: Committer) -> None:
         self._committer = committer
-        self._open = open_the_log
-
-    async def on_start(self, ctx: Context[Chore]) -> None:
-        opening = self._committer.start(self._open)
-        try:
-            log = await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            # The thread goes on opening; whatever it opens must not stay locked.
-            opening.add_done_callback(self._give_up)
-            raise
-        assert isinstance(log, Log)
-        self._committer.own(log)
-        self._committer.watch_consumers()
-
-    def _give_up(self, opening: asyncio.Future[object]) -> None:
-        committer = self._committer
-        if opening.cancelled() or opening.exception() is not None:
-            committer.stop()
-            return
-        committer.log = opening.result()  # type: ignore[assignment]
-        committer.finish(Log.close).add_done_callback(lambda _: committer.stop())
 
     async def on_batch(self, batch: list[Chore], ctx: Context[Chore]) -> None:
         for chore in batch:

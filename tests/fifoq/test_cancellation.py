@@ -513,7 +513,7 @@ def test_an_opening_that_is_cancelled_leaves_the_store_to_others(
             if not opening.cancelled():
                 await opening.result().close()
             async with asyncio.timeout(ROUND_SECONDS_MAX):
-                await _open_when_free(tmp_path / "store")
+                await (await _open(tmp_path / "store")).close()
         return 40
 
     cancelled = RUN[loop](main())
@@ -524,14 +524,3 @@ def test_an_opening_that_is_cancelled_leaves_the_store_to_others(
 
 async def _open(path: Path) -> Queue[bytes]:
     return await fifoq.open(path)
-
-
-async def _open_when_free(path: Path) -> None:
-    while True:
-        try:
-            queue = await _open(path)
-        except fifoq.AlreadyOpen:
-            # The cancelled opening lets go in the background.
-            await asyncio.sleep(0.001)
-        else:
-            return await queue.close()

@@ -24,7 +24,9 @@ from fifoq import (
     StoreOptions,
     WrongLoop,
 )
+from fifoq.committer import Committer
 from fifoq.histogram import Histogram
+from fifoq.inline import InlineRunner
 from tests.fifoq.support import PATH, Bench, cancelled, drained, fake_time, started
 
 pytestmark = pytest.mark.anyio
@@ -504,6 +506,17 @@ async def test_an_open_that_is_cancelled_leaves_the_directory_free(bench: Bench)
     assert opening.cancelled()
     async with bench.open():
         pass
+
+
+async def test_what_is_not_begun_when_the_writer_is_let_go_is_never_begun() -> None:
+    loop = asyncio.get_running_loop()
+    committer = Committer(loop, StoreOptions(), PATH)
+    runner = committer.runner = InlineRunner(loop, committer.pump, "")
+    opening = committer.start(lambda log: log)
+    committer.stop()
+    await settle()
+    assert runner.job_count == 0
+    assert not opening.done()
 
 
 async def _open(opening: fifoq.Opening[Any]) -> Any:

@@ -18,6 +18,7 @@ FAULTS: Final = "tests/fifoq/test_faults.py"
 CANCELLATION: Final = "tests/fifoq/test_cancellation.py"
 SWEEP: Final = f"{CANCELLATION}::test_whoever_leaves_at_any_moment_harms_nobody"
 WAKING: Final = f"{CANCELLATION}::test_takers_that_are_woken_and_then_leave_pass_their_turn_on"
+LEAVING: Final = "tests/fifoq/test_leaving.py"
 LEASE: Final = "tests/fifoq/test_lease.py"
 LINE: Final = "tests/fifoq/test_line.py"
 REMOVE: Final = "tests/fifoq/test_remove_upto.py"
@@ -253,10 +254,66 @@ QUEUE_MUTANTS: Final = (
     ),
     _mutant(
         "a cancelled opening leaves the store locked",
-        "owner",
-        "            opening.add_done_callback(self._give_up)\n",
+        "opening",
+        "        opening.give_up()\n",
         "",
-        f"{CANCELLATION}::test_an_opening_that_is_cancelled_leaves_the_store_to_others",
+        LEAVING,
+    ),
+    _mutant(
+        "an opening that was given up keeps what it opens",
+        "log_opening",
+        "                if log is not None:\n                    log.release()\n",
+        "                pass\n",
+        LEAVING,
+    ),
+    _mutant(
+        "an opening that ended keeps what is given up after that",
+        "log_opening",
+        "        if log is not None:\n            log.release()\n\n",
+        "\n",
+        LEAVING,
+    ),
+    _mutant(
+        "an opening that was given up begins all the same",
+        "log_opening",
+        "            if self._given_up:\n                return None\n",
+        "",
+        LEAVING,
+    ),
+    _mutant(
+        "nobody waits for an opening that was given up",
+        "log_opening",
+        "            leaving = list(_leaving)\n",
+        "            leaving: list[LogOpening] = []\n",
+        LEAVING,
+    ),
+    _mutant(
+        "an opening that was given up is looked for too late",
+        "log_opening",
+        "                path = os.path.realpath(self._path)\n",
+        "                leaving, path = list(_leaving), os.path.realpath(self._path)\n",
+        LEAVING,
+    ),
+    _mutant(
+        "openings of other stores are waited for",
+        "log_opening",
+        " if os.path.realpath(other._path) == path]",
+        " if path]",
+        LEAVING,
+    ),
+    _mutant(
+        "the child of a fork waits for openings of its parent",
+        "log_opening",
+        "os.register_at_fork(after_in_child=_leaving.clear)\n",
+        "",
+        LEAVING,
+    ),
+    _mutant(
+        "an opening begins after its writer was stopped",
+        "committer",
+        "        self._last = None\n        if self.runner",
+        "        if self.runner",
+        "tests/fifoq/test_life.py",
     ),
     _mutant(
         "removing up to a counter returns before its commit",

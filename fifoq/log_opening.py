@@ -1,0 +1,81 @@
+"""One opening of a log, which whoever waits for it may leave: then it lets go what it opened.
+
+A thread that opens a log cannot be called off, and the loop that wanted the log may have ended
+before the log is open. So the thread itself lets go, and until it has, those of this process who
+open the same directory wait: no owner is left whom they could close.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from store import AlreadyOpen, Log
+
+
+class LogOpening:
+    """Opens a log, once. `run` and `give_up` may be called in different threads."""
+
+    def __init__(self, path: str, open_the_log: Callable[[], Log]) -> None:
+        self._path = path
+        self._open = open_the_log
+        self._lock = threading.Lock()
+        self._under_way = self._given_up = False
+        self._ended = threading.Event()
+        self.log: Log | None = None
+        """What was opened, until it is given up."""
+
+    def run(self, _: object) -> Log | None:
+        """Open the log, unless that was given up. What opening it raises."""
+        with self._lock:
+            if self._given_up:
+                return None
+            self._under_way = True
+        log: Log | None = None
+        try:
+            log = self._open_once_let_go()
+        finally:
+            with self._lock:
+                self._under_way = False
+                if not self._given_up:
+                    self.log, log = log, None
+            try:
+                if log is not None:
+                    log.release()
+            finally:
+                _leaving.discard(self)
+                self._ended.set()
+        return self.log
+
+    def give_up(self) -> None:
+        """Let the log go: now if it is open, else when it is."""
+        with self._lock:
+            self._given_up = True
+            log, self.log = self.log, None
+            if self._under_way:
+                _leaving.add(self)
+        if log is not None:
+            log.release()
+
+    def _open_once_let_go(self) -> Log:
+        while True:
+            # Before: one that ends meanwhile may be the one that has the lock.
+            leaving = list(_leaving)
+            try:
+                return self._open()
+            except AlreadyOpen:
+                path = os.path.realpath(self._path)
+                leaving = [other for other in leaving if os.path.realpath(other._path) == path]
+                if not leaving:
+                    raise
+            for other in leaving:
+                other._ended.wait()
+
+
+_leaving: Final[set[LogOpening]] = set()
+"""Those of this process that were given up and go on."""
+
+# In the child of a fork nobody is there to end them.
+os.register_at_fork(after_in_child=_leaving.clear)

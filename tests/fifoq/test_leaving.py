@@ -1,0 +1,219 @@
+"""Openings that are given up: what they open they let go again, whoever is left to see to it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fifoq
+from fifoq.log_opening import LogOpening
+from fifoq.queue import Queue
+from store import Log, open_log
+from store.files import Handle
+from store.osfiles import OsFiles
+from tests.support.leftovers import assert_nothing_is_left_behind
+
+pytestmark = pytest.mark.anyio
+WAIT_SECONDS = 20
+"""Long enough for any machine; whoever waits that long hangs."""
+
+
+class Gate(OsFiles):
+    """Real files whose lock is taken on one side or the other of a gate that the test opens."""
+
+    def __init__(self, side: str) -> None:
+        self.side = side
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+    def lock_dir(self, directory: Handle) -> None:
+        if self.side == "before":
+            self._pass()
+        super().lock_dir(directory)
+        if self.side == "after":
+            self._pass()
+
+    def _pass(self) -> None:
+        self.reached.set()
+        self.opened.wait()
+
+
+class Tries(OsFiles):
+    """Real files that tell of each refusal of the lock."""
+
+    def __init__(self) -> None:
+        self.refused = threading.Event()
+
+    def lock_dir(self, directory: Handle) -> None:
+        try:
+            super().lock_dir(directory)
+        except BlockingIOError:
+            self.refused.set()
+            raise
+
+
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, object]]:
+    """A real loop: in virtual time nobody waits for a thread."""
+    return "asyncio", {"use_uvloop": request.param}
+
+
+@pytest.fixture
+def side(request: pytest.FixtureRequest) -> str:
+    """Where the gate is, if the test does not say: behind the lock."""
+    return getattr(request, "param", "after")
+
+
+@pytest.fixture
+def gate(side: str) -> Iterator[Gate]:
+    gate = Gate(side)
+    yield gate
+    gate.opened.set()
+
+
+on_both_sides = pytest.mark.parametrize("side", ["before", "after"], indirect=True)
+
+
+async def happens(event: threading.Event) -> None:
+    assert await asyncio.to_thread(event.wait, WAIT_SECONDS)
+
+
+async def _open(path: Path, files: OsFiles) -> Queue[bytes]:
+    return await fifoq.open(path, files=files)
+
+
+async def _given_up(path: Path, gate: Gate) -> None:
+    """An opening that is cancelled while its thread stands at the gate."""
+    opening = asyncio.ensure_future(_open(path, gate))
+    await happens(gate.reached)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+
+
+async def test_the_next_opening_waits_until_one_that_was_cancelled_has_let_go(
+    tmp_path: Path, gate: Gate
+) -> None:
+    tries = Tries()
+    await _given_up(tmp_path / "store", gate)
+    opening = asyncio.ensure_future(_open(tmp_path / "store", tries))
+    await happens(tries.refused)
+    assert not opening.done()
+    gate.opened.set()
+    async with asyncio.timeout(WAIT_SECONDS):
+        await (await opening).close()
+
+
+@pytest.mark.parametrize("side", ["before"], indirect=True)
+async def test_one_that_comes_to_the_lock_late_is_waited_for_as_well(
+    tmp_path: Path, gate: Gate
+) -> None:
+    """Others have opened and closed the store by then."""
+    await _given_up(tmp_path / "store", gate)
+    async with fifoq.open(tmp_path / "store") as queue:
+        await queue.put(b"a")
+    gate.opened.set()
+    for _ in range(20):
+        async with fifoq.open(tmp_path / "store") as queue:
+            assert len(queue) == 1
+
+
+async def test_whoever_waits_for_one_may_leave_as_well(tmp_path: Path, gate: Gate) -> None:
+    tries = Tries()
+    await _given_up(tmp_path / "store", gate)
+    waiting = asyncio.ensure_future(_open(tmp_path / "store", tries))
+    await happens(tries.refused)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    gate.opened.set()
+    await _opened_at_once(tmp_path / "store")
+
+
+@on_both_sides
+async def test_other_owners_are_told_of_at_once(tmp_path: Path, gate: Gate) -> None:
+    """One that was given up elsewhere keeps nobody waiting."""
+    await _given_up(tmp_path / "elsewhere", gate)
+    async with fifoq.open(tmp_path / "store"), asyncio.timeout(WAIT_SECONDS):
+        with pytest.raises(fifoq.AlreadyOpen):
+            await fifoq.open(tmp_path / "store")
+    assert not gate.opened.is_set()
+
+
+@on_both_sides
+def test_a_loop_that_ends_leaves_no_lock_no_thread_and_no_descriptor(
+    tmp_path: Path, gate: Gate
+) -> None:
+    with assert_nothing_is_left_behind():
+        asyncio.run(_given_up(tmp_path / "store", gate))
+        gate.opened.set()
+        asyncio.run(_opened_at_once(tmp_path / "store"))
+
+
+async def _opened_at_once(path: Path) -> None:
+    async with asyncio.timeout(WAIT_SECONDS):
+        await (await fifoq.open(path)).close()
+
+
+async def test_the_child_of_a_fork_waits_for_nobody(tmp_path: Path, gate: Gate) -> None:
+    """The thread that has the lock is its parent's."""
+    await _given_up(tmp_path / "store", gate)
+    if (child := os.fork()) == 0:
+        code = 1
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(WAIT_SECONDS)
+        try:
+            opening = LogOpening(str(tmp_path / "store"), lambda: open_log(tmp_path / "store"))
+            opening.run(None)
+        except fifoq.AlreadyOpen:
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = await asyncio.to_thread(os.waitpid, child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_one_that_ends_while_its_lock_is_met_is_not_taken_for_an_owner(
+    tmp_path: Path, gate: Gate
+) -> None:
+    first = LogOpening(str(tmp_path), lambda: open_log(tmp_path, files=gate))
+    thread = threading.Thread(target=first.run, args=(None,))
+    thread.start()
+    assert gate.reached.wait(WAIT_SECONDS)
+    first.give_up()
+
+    def meet() -> Log:
+        try:
+            return open_log(tmp_path)
+        finally:
+            gate.opened.set()
+            thread.join()
+
+    log = LogOpening(str(tmp_path), meet).run(None)
+    assert log is not None
+    log.close()
+
+
+def test_one_that_is_given_up_before_it_begins_opens_nothing(tmp_path: Path) -> None:
+    opening = LogOpening(str(tmp_path), _must_not)
+    opening.give_up()
+    assert opening.run(None) is None
+    assert opening.log is None
+
+
+def test_one_that_is_given_up_after_its_end_lets_go(tmp_path: Path) -> None:
+    opening = LogOpening(str(tmp_path), lambda: open_log(tmp_path))
+    log = opening.run(None)
+    assert log is opening.log is not None
+    opening.give_up()
+    assert opening.log is None
+    open_log(tmp_path).close()
+
+
+def _must_not() -> Log:
+    raise AssertionError("opened")
