@@ -161,10 +161,10 @@ async def _open_store(
     try:
         # Not before: whoever leaves while the system starts must not leave a thread behind.
         committer.runner = make_runner(loop, committer.pump, os.path.basename(path) or path)
-        await system.spawn(Owner, committer, name="owner", mailbox=chores)
         await committer.start(opening.run)
         assert opening.log is not None
         committer.own(opening.log)
+        await system.spawn(Owner, committer, name="owner", mailbox=chores)
     except BaseException:
         opening.give_up()
         committer.stop()

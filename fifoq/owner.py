@@ -84,8 +84,7 @@ class Owner(Actor[Chore]):
 
     async def on_stop(self, ctx: Context[Chore]) -> None:
         """Nobody closed the store, and its loop ends: what was accepted must not be lost."""
-        if not self._committer.closed:
-            await close(self._committer)
+        await close(self._committer)
 
 
 async def sync(committer: Committer) -> None:
@@ -139,7 +138,9 @@ def close_log(shown: dict[str, int], before: Iterable[Callable[[Log], None]], lo
 
 
 async def close(committer: Committer) -> None:
-    """Make everything durable, close the log, tell everybody."""
+    """Make everything durable, close the log, tell everybody. Twice is fine."""
+    if committer.closed:
+        return
     try:
         if committer.failure is None:
             await committer.flush_all()

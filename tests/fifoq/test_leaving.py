@@ -79,6 +79,12 @@ def gate(side: str) -> Iterator[Gate]:
 on_both_sides = pytest.mark.parametrize("side", ["before", "after"], indirect=True)
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    yield
+    assert [record.getMessage() for record in caplog.get_records("call")] == []
+
+
 async def happens(event: threading.Event) -> None:
     assert await asyncio.to_thread(event.wait, WAIT_SECONDS)
 

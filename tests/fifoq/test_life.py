@@ -508,6 +508,36 @@ async def test_an_open_that_is_cancelled_leaves_the_directory_free(bench: Bench)
         pass
 
 
+async def test_an_open_that_is_cancelled_in_any_turn_leaves_the_directory_free(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    cancelled_count = 0
+    for turns in range(40):
+        opening = asyncio.ensure_future(_open(bench.open()))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        opening.cancel()
+        await asyncio.wait([opening])
+        cancelled_count += opening.cancelled()
+        if not opening.cancelled():
+            await (await opening).close()
+        async with bench.open():
+            pass
+    assert 0 < cancelled_count < 40
+    await settle()
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+async def test_an_open_that_is_refused_is_told_to_the_caller_alone(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with bench.open():
+        with pytest.raises(AlreadyOpen):
+            await bench.open()
+        await settle()
+    assert [record.getMessage() for record in caplog.records] == []
+
+
 async def test_what_is_not_begun_when_the_writer_is_let_go_is_never_begun() -> None:
     loop = asyncio.get_running_loop()
     committer = Committer(loop, StoreOptions(), PATH)
