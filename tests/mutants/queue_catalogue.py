@@ -309,6 +309,14 @@ QUEUE_MUTANTS: Final = (
         LEAVING,
     ),
     _mutant(
+        "an owner that stops closes what was never opened",
+        "owner",
+        "    if committer.closed:\n        return\n",
+        "",
+        "tests/fifoq/test_life.py",
+        LEAVING,
+    ),
+    _mutant(
         "an opening begins after its writer was stopped",
         "committer",
         "        self._last = None\n        if self.runner",
