@@ -74,6 +74,13 @@ def test_every_page_but_the_first_is_linked_from_another() -> None:
     assert [page.name for page in PAGES if page not in linked | {first}] == []
 
 
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=lambda page: page.name)
+def test_no_page_has_a_section_twice(page: Path) -> None:
+    """Each clause of the guarantees from C1 to C10 once stood there twice."""
+    sections = re.findall(r"^## .+", page.read_text(), re.MULTILINE)
+    assert sorted(set(sections)) == sorted(sections)
+
+
 def test_every_clause_names_its_tests() -> None:
     assert list(clauses()) == CLAUSES
     for number, text in clauses().items():
