@@ -68,7 +68,8 @@ class LogOpening:
             except AlreadyOpen:
                 path = os.path.realpath(self._path)
                 leaving = [other for other in leaving if os.path.realpath(other._path) == path]
-                if not leaving:
+                # Who is given up wants nothing more, and would wait for itself.
+                if self._given_up or not leaving:
                     raise
             for other in leaving:
                 other._ended.wait()

@@ -205,6 +205,37 @@ def test_one_that_ends_while_its_lock_is_met_is_not_taken_for_an_owner(
     log.close()
 
 
+@pytest.mark.parametrize("side", ["before"], indirect=True)
+def test_one_that_is_given_up_before_an_owner_does_not_wait_for_itself(
+    tmp_path: Path, gate: Gate
+) -> None:
+    """Given up, it is one of those that are waited for: its thread and its process never ended."""
+    owner = open_log(tmp_path)
+    other = LogOpening(str(tmp_path), lambda: open_log(tmp_path, files=gate))
+
+    def meet() -> Log:
+        opening.give_up()
+        gate.opened.set()
+        return open_log(tmp_path)
+
+    opening = LogOpening(str(tmp_path), meet)
+    threads = [threading.Thread(target=_refused, args=(each,)) for each in (other, opening)]
+    threads[0].start()
+    assert gate.reached.wait(WAIT_SECONDS)
+    other.give_up()
+    threads[1].daemon = True
+    threads[1].start()
+    for thread in threads:
+        thread.join(WAIT_SECONDS)
+    assert [thread.is_alive() for thread in threads] == [False, False]
+    owner.close()
+
+
+def _refused(opening: LogOpening) -> None:
+    with pytest.raises(fifoq.AlreadyOpen):
+        opening.run(None)
+
+
 def test_one_that_is_given_up_before_it_begins_opens_nothing(tmp_path: Path) -> None:
     opening = LogOpening(str(tmp_path), _must_not)
     opening.give_up()

@@ -302,6 +302,13 @@ QUEUE_MUTANTS: Final = (
         LEAVING,
     ),
     _mutant(
+        "an opening that was given up waits for itself",
+        "log_opening",
+        "                if self._given_up or not leaving:\n",
+        "                if not leaving:\n",
+        LEAVING,
+    ),
+    _mutant(
         "the child of a fork waits for openings of its parent",
         "log_opening",
         "os.register_at_fork(after_in_child=_leaving.clear)\n",
