@@ -144,6 +144,14 @@ class ActorSystem:
                 await self._stop_wanted.wait()
                 while self._tree.cells:
                     await self._stop_youngest()
+        except Exception as error:
+            if started.done():
+                raise
+            # Whoever waits for the start would wait for ever.
+            started.set_exception(error)
+        except BaseException:
+            started.cancel()
+            raise
         finally:
             self._stop_wanted.set()
             for cell in list(self._tree.cells.values()):

@@ -90,7 +90,7 @@ class Admitting(Waiting[T]):
         options = self.options
         if not self._fits(count, size):
             if options.overflow == "fail":
-                raise self._full()
+                raise self._full(count, size)
             if options.overflow == "block":
                 return False
             if options.overflow == "drop-oldest":
@@ -108,16 +108,19 @@ class Admitting(Waiting[T]):
         if not self.has_ready():
             self.read_on()
 
-    def _full(self) -> QueueFull:
-        if self.unlimited or self._fits(1, 0):
+    def _full(self, count: int, size: int) -> QueueFull:
+        """Why that many records of together `size` bytes may not be put now."""
+        if self.unlimited or self._fits(count, size):
             return QueueFull(
                 f"queue {self.name!r}: too much waits to be written. Nothing was stored. Await "
                 f"put, which waits for its turn."
             )
         waits = ", or await put" if self.options.overflow == "block" else ""
+        held = f"{len(self)} records"
+        if self.options.max_bytes is not None:
+            held += f", {self._bytes} bytes"
         return QueueFull(
-            f"queue {self.name!r} is full ({len(self)} records). Nothing was stored. Take "
-            f"some{waits}."
+            f"queue {self.name!r} is full ({held}). Nothing was stored. Take some{waits}."
         )
 
     async def _wait_to_put(self, count: int, size: int) -> None:

@@ -130,7 +130,7 @@ class AsyncioQueue(Generic[T]):
         if not self._unfinished:
             raise ValueError("task_done() called too many times")
         self._unfinished -= 1
-        self._got = max(0, self._got - 1)
+        self._got -= 1
         self._look_whether_finished()
 
     async def join(self) -> None:
@@ -145,7 +145,7 @@ class AsyncioQueue(Generic[T]):
         """
         self._queue.shutdown(immediate=immediate)
         if immediate:
-            self._unfinished = self._got
+            self._unfinished = max(0, self._got)
             self._look_whether_finished()
 
     def _count_one(self) -> None:
@@ -160,7 +160,8 @@ class AsyncioQueue(Generic[T]):
     def _count_got(self) -> None:
         self._got += 1
         self._unfinished = max(self._unfinished, self._got + self._left())
-        self._finished.clear()
+        if self._unfinished:
+            self._finished.clear()
 
     def _left(self) -> int:
         """Records that somebody may still get."""

@@ -90,7 +90,7 @@ class Codec(Generic[T]):
                 # A wrong item must be refused now, not when somebody takes it.
                 encoded = self._encode(item)
                 self._decode(encoded)
-            except (msgspec.ValidationError, OverflowError, UnicodeError) as error:
+            except (msgspec.MsgspecError, TypeError, OverflowError, UnicodeError) as error:
                 wanted = getattr(self._type, "__name__", repr(self._type))
                 raise msgspec.ValidationError(
                     f"queue {self._name!r} takes {wanted:.80}: {error}. Nothing was stored."

@@ -62,7 +62,14 @@ class Committer(Settling):
 
     def finish(self, function: Callable[[Log], object]) -> asyncio.Future[object]:
         """Run the function that closes the log, when the job that is under way has ended."""
-        return self._run_alone(function, self.log)
+
+        def close(log: Log) -> object:
+            try:
+                return function(log)
+            finally:
+                self._leaving.end()
+
+        return self._run_alone(close, self.log)
 
     def _run_alone(
         self, function: Callable[[Log], object], log: Log | None
@@ -94,10 +101,10 @@ class Committer(Settling):
         self.closed = True
         self.cancel_timers()
         error = QueueClosed("the store was closed before this was committed. Open it anew.")
-        waiters, self.waiters = self.waiters, []
-        for waiter in waiters:
+        for waiter in self.waiters:
             if not waiter.future.done():
                 waiter.future.set_exception(error)
+        self.waiters = []
         for call in self._calls:
             call.fail(error)
         self._calls.clear()
@@ -105,30 +112,46 @@ class Committer(Settling):
 
     def close_without_loop(self) -> None:
         """Let the directory go after the loop ended; nobody can be told anything any more."""
-        if self.closed:
-            return
-        self.closed = True
         unwritten = sum(len(line.tail) for line in self.lines.values())
-        if unwritten:
+        if unwritten and not self.closed:
             logger.error(
                 "a store's loop ended before %d records were written",
                 unwritten,
                 extra=fields("unwritten", self.path, count=unwritten),
             )
+        self.closed = True
         if self.runner is not None:
             self.runner.stop()
             self.runner.join()
         if self.log is not None:
             self.log.free_turn()
             self.log.close()
+            self._leaving.end()
 
     def stop(self) -> None:
-        """Let the writer go. In the child of a fork it is the parent's, as are its descriptors."""
+        """Let the writer go, and the directory, if the closing of the log did not come so far.
+
+        In the child of a fork the writer is the parent's, as are its descriptors.
+        """
         self.closed = True
         # What was not begun is not begun any more.
         self._last = None
-        if self.runner is not None and not isinstance(self.failure, ForkError):
-            self.runner.stop()
+        log, runner = self.log, self.runner
+        if runner is None or isinstance(self.failure, ForkError):
+            return
+        if log is None:
+            runner.stop()
+        elif runner.finished:
+            self._let_go()
+            runner.stop()
+        else:
+            runner.stop(self._let_go)
+
+    def _let_go(self) -> None:
+        try:
+            self._open_log.release()
+        finally:
+            self._leaving.end()
 
     def _after_fork(self) -> None:
         """In the child: this store belongs to the parent."""
@@ -174,7 +197,7 @@ class Committer(Settling):
 
     def _abandon(self, error: FifoqError) -> None:
         """Stop, and tell those whose job was at hand: it is not known what became of it."""
-        waiters = {id(waiter): waiter for waiter in self._at_hand}
+        waiters = {id(waiter): waiter for waiter in self._at_hand or ()}
         for job in {self._settling, self._job}:
             if isinstance(job, Commit):
                 waiters |= {id(waiter): waiter for waiter in job.waiters}
@@ -182,15 +205,14 @@ class Committer(Settling):
                 job.fail(error)
         self.fail(error, list(waiters.values()))
         # Last: who is interrupted before has told nobody for good.
-        self._settling = self._job = None
-        self._at_hand = []
+        self._settling = self._job = self._at_hand = None
 
     def _pump(self) -> None:
         runner = self.runner
         assert runner is not None
-        if self._settling is not None:
-            # Neither its end nor its failure was told to the last.
-            raise InterruptedError(errno.EINTR, "interrupted while the end of a job was told")
+        if self._settling is not None or self._at_hand is not None:
+            # Neither its end nor its failure was told to the last, or nobody may have the job.
+            raise InterruptedError(errno.EINTR, "interrupted as a job began or ended")
         if self._job is not None:
             if not runner.finished:
                 return
@@ -206,16 +228,19 @@ class Committer(Settling):
                 # Those who waited run first: what they want next belongs into the same frame.
                 self._schedule()
             return
+        self._at_hand = ()
         next_job = self._next_job()
         if next_job is not None:
             self._last_active = self.loop.time()
             self._job = next_job
             if next_job is self._last:
                 self._last = None
+                if self.closed:
+                    self._leaving.begin()
             elif self._calls and next_job is self._calls[0]:
                 self._calls.popleft()
             runner.start(next_job)
-        self._at_hand = []
+        self._at_hand = None
 
     def _fills_behind(self, job: Job) -> bool:
         """Whether zeros ahead are to be written now: without a thread, and with nobody waiting.
@@ -426,9 +451,8 @@ class Committer(Settling):
 
     def _syncs(self, level: int, records: int) -> bool:
         """Whether a commit of so many records at that level is synced."""
-        self._unsynced_records += records
         every = self.options.sync_every
-        return level == SYNC or (every is not None and self._unsynced_records >= every)
+        return level == SYNC or (every is not None and self.unsynced_records + records >= every)
 
 
 def _keep_house(log: Log) -> tuple[bool, float]:

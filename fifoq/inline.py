@@ -23,11 +23,12 @@ class InlineRunner:
         self._loop = loop
         self._on_end = on_end
         self.name = name
-        self.finished = False
+        self.finished = True
         self.outcome: object = None
         self.error: BaseException | None = None
         self.job_count = 0
         self.stopped = False
+        self._last: Callable[[], None] | None = None
 
     def start(self, job: Job) -> None:
         assert not self.stopped
@@ -41,10 +42,13 @@ class InlineRunner:
         except BaseException as error:
             self.outcome, self.error = None, error
         self.finished = True
+        if self._last is not None:
+            self._last()
         self._loop.call_soon(self._on_end)
 
-    def stop(self) -> None:
+    def stop(self, last: Callable[[], None] | None = None) -> None:
         self.stopped = True
+        self._last = last
 
     def join(self) -> None:
         assert self.stopped

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from fifoq.errors import QueueClosed, WrongLoop
@@ -18,6 +18,7 @@ from fifoq.holding import LOOK_SECONDS, Consumers
 from fifoq.jobs import Call, Job, Waiter
 from fifoq.joint import Joints
 from fifoq.line import Line
+from fifoq.log_opening import Leaving
 from fifoq.options import MEMORY, SYNC, StoreOptions
 from fifoq.pins import Pin, pins_of
 from fifoq.runs import FRAME_BYTES_MAX
@@ -67,8 +68,8 @@ class Intake:
         """No new work is accepted; what was accepted is being written."""
         self.closed = False
         self.close_error: FifoqError | None = None
-        self.lost_unheard = False
-        """A failure took records along whose put nobody waited for."""
+        self.lost_unheard: bool | None = None
+        """Whether the failure took records along whose put nobody waited for."""
         self.on_sync_due: Callable[[], None] = _nothing
         self.on_idle: Callable[[], None] = _nothing
         self.on_consumers_due: Callable[[], None] = _nothing
@@ -93,13 +94,14 @@ class Intake:
         self._due = False
         self._job: Job | None = None
         self._settling: Job | None = None
-        self._at_hand: list[Waiter] = []
-        """Those who waited when the next frame was begun: nobody else may know of them yet."""
+        self._at_hand: Sequence[Waiter] | None = None
+        """While a job is begun: those who wait for it, whom nobody else may know of yet."""
         self._reads: dict[Line, None] = {}
         self._calls: deque[Call] = deque()
         self._passed_calls = 0
         """Commits that were made while calls waited."""
         self._last: Call | None = None
+        self._leaving = Leaving(path)
         self._scheduled = False
         self._watch_timer: asyncio.TimerHandle | None = None
         self._watch_at = 0.0
@@ -110,7 +112,8 @@ class Intake:
         self._sync_timer: asyncio.TimerHandle | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._last_active = 0.0
-        self._unsynced_records = 0
+        self.unsynced_records = 0
+        """Records in frames that are written, and that no sync covers yet."""
         self._expected = 0
         self._alone = 0
         """How many commits in a row had one waiter each."""
@@ -288,10 +291,11 @@ class Intake:
     def _give_room(self) -> None:
         if not self._room_waiters:
             return
-        waiting, self._room_waiters = self._room_waiters, []
-        for future in waiting:
+        # They are forgotten last: whoever is interrupted in here is told of nobody.
+        for future in self._room_waiters:
             if not future.done():
                 future.set_result(None)
+        self._room_waiters = []
 
     @property
     def all_durable(self) -> bool:

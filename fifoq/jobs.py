@@ -234,6 +234,8 @@ class Call:
         log = self._log
         if log is not None and log.status is Status.FAILED:
             committer.fail(as_ours(error) if error else stopped(log), [])
+        elif log is not None and log.durable_upto == log.sequence:
+            committer.unsynced_records = 0
         if self.future is None or self.future.done():
             return
         if error is not None:

@@ -262,9 +262,9 @@ class Joints:
 
     def committed(self) -> None:
         """The frame is written, and its lines have heard of it."""
-        joints, self.under_way = self.under_way, []
         self._forget_unopened()
-        for joint in joints:
+        # They are forgotten last: whoever is interrupted in here has told the rest of nothing.
+        for joint in self.under_way:
             joint.arrived = []
             # One wake-up stands for all the room there is.
             for line in dict.fromkeys(removal.line for removal in joint.removals):
@@ -273,16 +273,20 @@ class Joints:
                 joint.done()
             if joint.future is not None and not joint.future.done():
                 joint.future.set_result(None)
+        self.under_way = []
+
+    def arrived_count(self) -> int:
+        """How many records of theirs are in the frame that is under way."""
+        return sum(len(joint.arrived) for joint in self.under_way)
 
     def refused(self, error: FifoqError, *, again: bool) -> None:
         """Nothing of the frame was stored, and its lines have it back.
 
         What a full disk can hold may be tried `again` without the rest of the frame.
         """
-        joints, self.under_way = self.under_way, []
         kept: list[Joint] = []
         undone: list[Joint] = []
-        for joint in joints:
+        for joint in self.under_way:
             self._take_out(joint)
             (kept if again and joint.only_drains() else undone).append(joint)
         self._forget_unopened()
@@ -295,6 +299,7 @@ class Joints:
         self.waiting = kept + [joint for joint in self.waiting if id(joint) not in left]
         for joint in undone + late:
             _undone(joint, error)
+        self.under_way = []
 
     def _take_out(self, joint: Joint) -> None:
         for line, counter in joint.arrived:
@@ -314,10 +319,10 @@ class Joints:
 
     def fail(self, error: FifoqError) -> None:
         """The store stopped: whoever waits is told. What is on disk is known after a reopen."""
-        waiting, self.under_way, self.waiting = self.under_way + self.waiting, [], []
-        for joint in waiting:
+        for joint in self.under_way + self.waiting:
             if joint.future is not None and not joint.future.done():
                 joint.future.set_exception(error)
+        self.under_way, self.waiting = [], []
 
     def retire(self) -> None:
         """Nothing is committed any more."""

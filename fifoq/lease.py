@@ -51,10 +51,10 @@ class Leases(Held[T]):
     async def lease(self, seconds: float | None) -> Delivery[T]:
         """Hand out the oldest record; waits for one, and for the note of its attempt."""
         queue = self.queue
-        claimed = None
+        claimed = place = None
         while claimed is None:
             while not queue.looks_ready():
-                await queue.wait_to_take()
+                place = await queue.wait_to_take(place)
             claimed = self._claim()
         record, item, attempt = claimed
         queue.touch()
@@ -82,9 +82,10 @@ class Leases(Held[T]):
         """The same for 1 to `count` records, whose attempts are noted in one commit."""
         queue = self.queue
         claimed: list[tuple[Returned, T, int]] = []
+        place = None
         while not claimed:
             while not queue.looks_ready():
-                await queue.wait_to_take()
+                place = await queue.wait_to_take(place)
             size = 0
             while len(claimed) < count and queue.has_ready():
                 size += len(queue.peek_head() or b"")

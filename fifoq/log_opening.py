@@ -1,7 +1,7 @@
 """One opening of a log, which whoever waits for it may leave: then it lets go what it opened.
 
-A thread that opens a log cannot be called off, and the loop that wanted the log may have ended
-before the log is open. So the thread itself lets go, and until it has, those of this process who
+A thread that opens or closes a log cannot be called off, and the loop that wanted that may have
+ended before it is done. So the thread itself lets go, and until it has, those of this process who
 open the same directory wait: no owner is left whom they could close.
 """
 
@@ -15,15 +15,39 @@ from typing import Final
 from store import AlreadyOpen, Log
 
 
+class Leaving:
+    """Somebody of this process who is about to let a store's directory go."""
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.abspath(path)
+        self._ended = threading.Event()
+
+    def begin(self) -> None:
+        _leaving.add(self)
+
+    def end(self) -> None:
+        """It has let go, or never began to. Twice is fine."""
+        _leaving.discard(self)
+        self._ended.set()
+
+    def leaves(self, path: str) -> bool:
+        """Whether it is that directory, wherever links lead now."""
+        return os.path.realpath(self._path) == os.path.realpath(path)
+
+    def wait(self) -> None:
+        """Until it has let go."""
+        self._ended.wait()
+
+
 class LogOpening:
     """Opens a log, once. `run` and `give_up` may be called in different threads."""
 
     def __init__(self, path: str, open_the_log: Callable[[], Log]) -> None:
         self._path = path
+        self._leaving = Leaving(path)
         self._open = open_the_log
         self._lock = threading.Lock()
         self._under_way = self._given_up = False
-        self._ended = threading.Event()
         self.log: Log | None = None
         """What was opened, until it is given up."""
 
@@ -45,8 +69,7 @@ class LogOpening:
                 if log is not None:
                     log.release()
             finally:
-                _leaving.discard(self)
-                self._ended.set()
+                self._leaving.end()
         return self.log
 
     def give_up(self) -> None:
@@ -55,7 +78,7 @@ class LogOpening:
             self._given_up = True
             log, self.log = self.log, None
             if self._under_way:
-                _leaving.add(self)
+                self._leaving.begin()
         if log is not None:
             log.release()
 
@@ -66,17 +89,18 @@ class LogOpening:
             try:
                 return self._open()
             except AlreadyOpen:
-                path = os.path.realpath(self._path)
-                leaving = [other for other in leaving if os.path.realpath(other._path) == path]
+                leaving = [other for other in leaving if other.leaves(self._path)]
                 # Who is given up wants nothing more, and would wait for itself.
                 if self._given_up or not leaving:
                     raise
-            for other in leaving:
-                other._ended.wait()
+                for other in leaving:
+                    other.wait()
+                if self._given_up:
+                    raise
 
 
-_leaving: Final[set[LogOpening]] = set()
-"""Those of this process that were given up and go on."""
+_leaving: Final[set[Leaving]] = set()
+"""Openings that were given up and go on, and logs that are being closed."""
 
 # In the child of a fork nobody is there to end them.
 os.register_at_fork(after_in_child=_leaving.clear)

@@ -12,11 +12,13 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from typing import Any, Final, Generic, TypeVar, cast
 
 from fifoq.errors import QueueClosed, WrongLoop
 from fifoq.logs import fields
 from store import ForkError
+from store.directory import access_error
 
 R = TypeVar("R")
 Undo = Callable[[R], Coroutine[Any, Any, object]]
@@ -29,6 +31,10 @@ LOOK_SECONDS: Final = 1.0
 """How often a caller who waits looks for signals that did not wake it."""
 
 
+LOOP_DESCRIPTORS: Final = 8
+"""What a loop may need to begin with."""
+
+
 class LoopThread:
     """Runs an event loop until `stop`. Any thread but its own may `run` things there."""
 
@@ -37,7 +43,10 @@ class LoopThread:
         self._process = os.getpid()
         self._lock = threading.Lock()
         self.stopping = False
-        self._loop = new_loop()
+        try:
+            self._loop = new_loop()
+        except OSError as error:
+            raise access_error(name, error) from error
         self._stop = asyncio.Event()
         # A daemon: a program that forgets to close must still be able to end.
         self._thread = threading.Thread(target=self._main, name=f"fifoq loop {name}", daemon=True)
@@ -214,7 +223,11 @@ def _wait(event: threading.Event) -> None:
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """A loop of uvloop's where that is installed, else of asyncio's."""
+    """A loop, of uvloop's where that is installed. OSError where there are no descriptors."""
+    # Where there are none libuv does not tell anybody, but ends the process.
+    with ExitStack() as opened:
+        for _ in range(LOOP_DESCRIPTORS):
+            opened.callback(os.close, os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
     try:
         import uvloop
     except ImportError:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fifoq.asyncio_queue import AsyncioQueue
     from fifoq.dedup import Dedup
     from fifoq.lease import Leases
+    from fifoq.turns import Turn
 
 T = TypeVar("T")
 
@@ -101,7 +102,7 @@ class Member(Line, Generic[T]):
         self._lost = genesis.total_put_count - genesis.total_take_count - genesis.queue_size
         self._committer = committer
         self.codec = codec
-        self._takers: deque[asyncio.Future[None]] = deque()
+        self._takers: deque[Turn] = deque()
         self._putters: dict[asyncio.Future[None], tuple[int, int] | None] = {}
         """Those who wait to put, in order: how many records of which size, None to look only."""
         self._shutdown = 0

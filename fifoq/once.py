@@ -59,7 +59,7 @@ def put_once_now(
     if once.known() is not None:
         return once.key, once.join()
     if not queue._admits(1, once.size, once.level, pressure=False):
-        raise queue._full()
+        raise queue._full(1, once.size)
     key = once.store()
     if not (key.counter and once.level):
         return key, None

@@ -23,6 +23,7 @@ from fifoq.staged_intake import StagedIntake
 from fifoq.store import DEFAULT_QUEUE, Store
 from fifoq.world import WORLD, MakeRunner
 from store import Log, open_log
+from store.directory import access_error
 from store.files import Clock, Files
 from store.opening import Recover
 
@@ -157,10 +158,16 @@ async def _open_store(
 
     committer.on_idle = gone_quiet
     committer.on_consumers_due = partial(chores.give, look_at_consumers)
-    system = await ActorSystem().start()
+    try:
+        system = await ActorSystem().start()
+    except OSError as error:
+        raise access_error(path, error) from error
     try:
         # Not before: whoever leaves while the system starts must not leave a thread behind.
-        committer.runner = make_runner(loop, committer.pump, os.path.basename(path) or path)
+        try:
+            committer.runner = make_runner(loop, committer.pump, os.path.basename(path) or path)
+        except OSError as error:
+            raise access_error(path, error) from error
         await committer.start(opening.run)
         assert opening.log is not None
         committer.own(opening.log)

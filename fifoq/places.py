@@ -80,7 +80,6 @@ class Places:
         "run_item_bytes",
         "run_times",
         "sealed",
-        "shown_upto",
         "strong_first",
         "strong_limit",
         "strong_upto",
@@ -125,8 +124,6 @@ class Places:
         self.aside: dict[int, bool] = {}
         """Records of the tail and of the sealed batch that stand in no run, because nobody may have
         them yet; whether the shelf has them already, since they need no commit to be there."""
-        self.shown_upto = 0
-        """Highest counter that a receipt showed and that was withdrawn: nobody may get it again."""
         self.hidden = 0
         self.sealed: Batch | None = None
         self.strong_upto = 0

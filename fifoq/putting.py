@@ -166,7 +166,7 @@ class Putting(Admitting[T]):
             return put_once_now(self, item, options, level=MEMORY)[0]
         payload, attributes, _ = self._prepare(item, **options)
         if not self._admits(1, len(payload) + COLUMN_BYTES, MEMORY, pressure=False):
-            raise self._full()
+            raise self._full(1, len(payload) + COLUMN_BYTES)
         return Key(*self._store([payload], attributes, MEMORY))
 
     async def put_many(
@@ -255,7 +255,7 @@ class Putting(Admitting[T]):
             return Receipt(*put_once_now(self, item, options), self)
         payload, attributes, level = self._prepare(item, **options)
         if not self._admits(1, len(payload) + COLUMN_BYTES, level, pressure=False):
-            raise self._full()
+            raise self._full(1, len(payload) + COLUMN_BYTES)
         first, moment = self._store([payload], attributes, level)
         if not (first and level):
             return Receipt(Key(first, moment), None, self)

@@ -7,7 +7,6 @@ log while they run.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from fifoq.holding import CursorHold
 from fifoq.jobs import Waiter, as_ours, look_away
 from fifoq.options import MEMORY, QueueOptions
 from fifoq.retained import Retained, put_time
-from fifoq.turns import wait_turn, wake_all, wake_one
+from fifoq.turns import Turn, wait_turn, wake_all, wake_one
 from store import FifoqError, Log
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ class Reading(Generic[T]):
         """What was taken last: done once somebody takes again, or commits."""
         self.on_moved: Callable[[], None] = _nothing
         """Called when the cursor was moved: no lease holds any more."""
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[Turn] = deque()
         self._ending = 0
         """How many of them do not wait for new records."""
         self._more = True

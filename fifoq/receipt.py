@@ -59,7 +59,6 @@ class Receipt:
         if self._queue.withdraw(self._waiter.first, self._waiter.count):
             self._waiter.count = 0
             self._withdrawn = True
-            self._queue.shown_upto = max(self._queue.shown_upto, self.key.counter)
             self._waiter.future.cancel()
             self._queue.records_went()
         return self._withdrawn

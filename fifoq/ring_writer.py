@@ -111,7 +111,7 @@ class RingWriter:
             # Its committer was interrupted and gave it up.
             self._join_ring()
         # First: whatever is raised here, the end of the last job is not the end of this one.
-        self._in_ring, self._ended = True, False
+        self._writer.error, self._in_ring = NOT_HANDED_OVER, False
         ring = self._ring
         self._awaited = job.awaited
         begun: Started | None = None
@@ -123,6 +123,7 @@ class RingWriter:
                     # Nothing was begun; whoever runs the job is told.
                     pass
             if ring is not None and begun is not None:
+                self._in_ring, self._ended = True, False
                 self._submit(ring, begun)
                 return
         except BaseException as error:
@@ -142,8 +143,6 @@ class RingWriter:
             self._give_up(begun)
             self._drop_ring()
             raise
-        self._writer.error = NOT_HANDED_OVER
-        self._in_ring = False
         self._writer.start(job)
 
     def _submit(self, ring: Ring, begun: Started) -> None:
@@ -174,16 +173,21 @@ class RingWriter:
         if self._begun_at >= self._watch_at:
             self._watch_later(self._begun_at)
 
-    def stop(self) -> None:
+    def stop(self, last: Callable[[], None] | None = None) -> None:
         if self._stopped:
             return
+        if last is not None and self._begun is not None:
+            # Nobody may be left to hear of its end.
+            self._join_ring()
+            last()
+            last = None
         self._stopped = True
         if self._begun is None:
             self._drop_ring()
         elif self._ring is not None:
             # What the kernel is at ends first.
             self._ring.use_eventfd(True)
-        self._writer.stop()
+        self._writer.stop(last)
 
     def join(self) -> None:
         self._join_ring()

@@ -60,10 +60,13 @@ class Settling(Intake):
         if self.joints.under_way:
             self.joints.committed()
         if job.synced or log.durable_upto == log.sequence:
-            self._unsynced_records = 0
+            self.unsynced_records = 0
             self.syncs.add(int(log.last_sync_seconds * 1e9))
-        elif self._sync_timer is None and self.options.sync_interval is not None:
-            self._sync_timer = self.loop.call_later(self.options.sync_interval, self._sync_is_due)
+        else:
+            self.unsynced_records += job.record_count
+            if self._sync_timer is None and self.options.sync_interval is not None:
+                seconds = self.options.sync_interval
+                self._sync_timer = self.loop.call_later(seconds, self._sync_is_due)
         if self._idle_timer is None:
             self.watch_idleness()
 
@@ -138,6 +141,7 @@ class Settling(Intake):
         if retry is not None and self.runner is not None:
             self._job = retry
             self.runner.start(retry)
+        self._at_hand = None
         self._retry_later()
         # Whoever waits for room is to hear why there is none.
         self._give_room()
@@ -169,14 +173,15 @@ class Settling(Intake):
         if first:
             self.failure = error
             self.error_count += 1
-        waiting, self.waiters = waiters + self.waiters, []
-        if first:
-            self.lost_unheard = self._lost_count() > sum(
-                waiter.count for waiter in waiting if waiter.claim is None
-            )
+        # Whoever is told is forgotten last: after an interrupt in here all of it is done again.
+        waiting = waiters + self.waiters
         for waiter in waiting:
             if not waiter.future.done():
                 waiter.future.set_exception(error)
+        if self.lost_unheard is None:
+            heard = sum(waiter.count for waiter in waiting if waiter.claim is None)
+            self.lost_unheard = self._lost_count() > heard
+        self.waiters = []
         self.joints.fail(error)
         for line in self.lines.values():
             line.close_windows()
@@ -198,12 +203,8 @@ class Settling(Intake):
 
     def _lost_count(self) -> int:
         """Records that are not durable, but for those of transactions, which tell of their own."""
-        sealed = sum(map(_sealed_count, self.lines.values()))
-        # What is sealed counts as unsynced as well, unless that went wrong in the middle.
-        written = max(self._unsynced_records, sealed)
-        if self.joints.under_way:
-            written -= sealed
-        return written + sum(len(line.tail) for line in self.lines.values())
+        unwritten = sum(map(_unwritten_count, self.lines.values()))
+        return self.unsynced_records + unwritten - self.joints.arrived_count()
 
     # Timers.
 
@@ -261,7 +262,7 @@ def _removes(line: Line) -> bool:
     )
 
 
-def _sealed_count(line: Line) -> int:
-    """Records of the line in the frame that is under way, or is being put together."""
-    batch = line.sealed
-    return batch.upto - batch.first + 1 if batch is not None and batch.upto else 0
+def _unwritten_count(line: Line) -> int:
+    """Records of the line that wait, or are in the frame under way; not those withdrawn."""
+    sealed = sum(len(run.payloads) for run in line.sealed.runs) if line.sealed is not None else 0
+    return sealed + len(line.tail) - line.tail.count(None)

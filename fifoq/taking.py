@@ -52,8 +52,9 @@ class Taking(Waiting[T]):
         return await self._take()
 
     async def _take(self) -> T:
+        place = None
         while not self.looks_ready():
-            await self.wait_to_take()
+            place = await self.wait_to_take(place)
         item = self.decoded_head()
         if self.level == MEMORY:
             self._take_in_memory()
@@ -100,9 +101,9 @@ class Taking(Waiting[T]):
         check_count(count, "Nothing was taken.")
         if max_bytes is not None and not isinstance(max_bytes, int):
             raise TypeError(f"max_bytes={max_bytes!r} is not a whole number. Nothing was taken.")
-        count = min(count, TAKE_MANY_MAX)
+        count, place = min(count, TAKE_MANY_MAX), None
         while not self.looks_ready():
-            await self.wait_to_take()
+            place = await self.wait_to_take(place)
         self.decoded_head()
         records: list[Returned] = []
         size = 0
@@ -189,9 +190,10 @@ class Taking(Waiting[T]):
         sealed = self.sealed is not None and bool(self.sealed.claims)
         return sealed or bool(self.claims or self.restoring or self.leasing.leaving)
 
-    async def wait_to_take(self) -> None:
+    async def wait_to_take(self, place: int | None = None) -> int:
+        """Wait until there may be something; returns the place to wait in once more."""
         self.read_on()
-        await wait_turn(self._committer.loop, self._takers)
+        return await wait_turn(self._committer.loop, self._takers, place)
 
     def _take_in_memory(self) -> bytes:
         returned = self.returned

@@ -212,7 +212,7 @@ class Transaction:
                     await queue._wait_to_put(count, size)
                     break
                 if queue.options.overflow == "drop-newest" and not queue._fits(count, size):
-                    raise queue._full()
+                    raise queue._full(count, size)
             else:
                 _pass_on_room(needs)
                 return

@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count, takewhile
 from typing import TypeVar
 
 from fifoq.member import Member
@@ -128,8 +129,8 @@ class Turns(Member[T]):
         """Let the first go on whose records fit; those that are too many yet keep their place."""
         for future, need in self._putters.items():
             if not future.done() and (need is None or self._may_fit(*need)):
-                del self._putters[future]
                 future.set_result(None)
+                del self._putters[future]
                 return
 
     def _may_fit(self, count: int, size: int) -> bool:
@@ -140,10 +141,10 @@ class Turns(Member[T]):
             return True
 
     def _wake_putters(self) -> None:
-        waiting, self._putters = self._putters, {}
-        for future in waiting:
+        for future in self._putters:
             if not future.done():
                 future.set_result(None)
+        self._putters = {}
 
     async def _wait_for_room(self, need: tuple[int, int] | None) -> None:
         future = self._committer.loop.create_future()
@@ -151,12 +152,13 @@ class Turns(Member[T]):
         try:
             await future
         except BaseException:
-            if future in self._putters:
-                del self._putters[future]
-            else:
+            self._putters.pop(future, None)
+            if future.done() and not future.cancelled():
                 # It was our turn, and we leave: somebody else must not sleep through it.
                 self._wake_putter()
             raise
+        # Whoever woke us may have been interrupted before that.
+        self._putters.pop(future, None)
 
     def store_closed(self) -> None:
         self.close_windows()
@@ -165,31 +167,55 @@ class Turns(Member[T]):
         wake_all(self._takers)
 
 
-async def wait_turn(loop: asyncio.AbstractEventLoop, waiting: deque[asyncio.Future[None]]) -> None:
-    """Wait in a line until somebody wakes us."""
-    future = loop.create_future()
-    waiting.append(future)
+class Turn(asyncio.Future[None]):
+    """Somebody who waits in a line, and where."""
+
+    place: int
+
+
+_places = count()
+
+
+async def wait_turn(
+    loop: asyncio.AbstractEventLoop, waiting: deque[Turn], place: int | None = None
+) -> int:
+    """Wait in a line until somebody wakes us, in our old place if we were woken in vain.
+
+    Returns the place.
+    """
+    turn = Turn(loop=loop)
+    if place is None:
+        turn.place = next(_places)
+        waiting.append(turn)
+    else:
+        turn.place = place
+        ahead = takewhile(lambda other: other.place < place, waiting)
+        waiting.insert(sum(1 for _ in ahead), turn)
     try:
-        await future
+        await turn
     except BaseException:
-        if future.done() and not future.cancelled():
+        if turn.done() and not turn.cancelled():
             # It was our turn, and we leave: somebody else must not sleep through it.
             wake_one(waiting)
         else:
             with suppress(ValueError):
-                waiting.remove(future)
+                waiting.remove(turn)
         raise
+    return turn.place
 
 
-def wake_one(waiting: deque[asyncio.Future[None]]) -> None:
+def wake_one(waiting: deque[Turn]) -> None:
     while waiting:
-        future = waiting.popleft()
-        if not future.done():
-            future.set_result(None)
-            return
+        turn = waiting[0]
+        if turn.done():
+            waiting.popleft()
+            continue
+        turn.set_result(None)
+        waiting.popleft()
+        return
 
 
-def wake_all(waiting: deque[asyncio.Future[None]]) -> None:
+def wake_all(waiting: deque[Turn]) -> None:
     while waiting:
         wake_one(waiting)
 

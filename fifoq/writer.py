@@ -85,8 +85,11 @@ class Runner(Protocol):
     def start(self, job: Job) -> None:
         """Begin a job; none may be under way. `on_end` is called on the loop when it has ended."""
 
-    def stop(self) -> None:
-        """Take no more jobs. One that hangs is left behind; a thread that is idle ends."""
+    def stop(self, last: Callable[[], None] | None = None) -> None:
+        """Take no more jobs. One that hangs is left behind; a thread that is idle ends.
+
+        If a job is under way, `last` is called when that has ended, on whichever thread.
+        """
 
     def join(self) -> None:
         """After `stop`: wait for the job that is under way, if there is one."""
@@ -113,6 +116,7 @@ class Writer:
         """Whoever is to hear of the last job's end has heard of it."""
         self._jobs_taken = self._untold_job = 0
         self._stopped = False
+        self._last: Callable[[], None] | None = None
         self.finished = True
         self.outcome: object = None
         self.error: BaseException | None = NOT_HANDED_OVER
@@ -155,9 +159,10 @@ class Writer:
         while not self.finished:
             time.sleep(ASIDE_SECONDS)
 
-    def stop(self) -> None:
+    def stop(self, last: Callable[[], None] | None = None) -> None:
         if self._stopped:
             return
+        self._last = last
         if self._aside is not None:
             self._aside.cancel()
         if not self._loop.is_closed():
@@ -193,11 +198,19 @@ class Writer:
                 break
         self.alive.discard(self._thread)
         self._end.close()
+        if self._last is not None:
+            self._last()
 
     def _ended(self) -> None:
         self._end.take()
+        self._tell()
+
+    def _tell(self) -> None:
+        number, finished = self._jobs_started, self.finished
         self._on_end()
-        self._told = True
+        if finished and number == self._jobs_started:
+            # Else it was told of the job before, and may have begun the next one.
+            self._told = True
 
     def _stand_aside_later(self, number: int) -> None:
         self._aside = self._loop.call_later(ASIDE_AFTER_SECONDS, self._stand_aside, number)
@@ -217,8 +230,7 @@ class Writer:
         if self._told:
             return
         if self._untold_job == self._jobs_started:
-            self._on_end()
-            self._told = True
+            self._tell()
         else:
             self._untold_job = self._jobs_started
             self._stand_aside_later(self._jobs_started)

@@ -156,6 +156,8 @@ class Directory:
             path = parent
 
     def lock(self) -> None:
+        # First: the child of a fork that comes in the middle of opening must not keep the lock.
+        self.files.watch_fork(self.close)
         try:
             self.files.lock_dir(self.handle)
         except BlockingIOError:

@@ -53,6 +53,23 @@ async def test_a_system_spawns_only_while_it_runs() -> None:
         await system.spawn(Recorder, [])
 
 
+@pytest.mark.parametrize("raised", [OSError, MemoryError])
+async def test_a_system_that_cannot_start_says_so(
+    monkeypatch: pytest.MonkeyPatch, raised: type[BaseException]
+) -> None:
+    """Whoever started it waited for ever: without descriptors, for what is imported then."""
+
+    def fails() -> None:
+        raise raised
+
+    monkeypatch.setattr("actors.system.create_task_group", fails)
+    system = ActorSystem()
+    started = asyncio.ensure_future(system.start())
+    async with asyncio.timeout(5):
+        await asyncio.wait([started])
+    assert isinstance(started.exception(), raised)
+
+
 async def test_a_system_that_never_started_can_be_stopped() -> None:
     system = ActorSystem()
     assert await system.stop() == 0

@@ -397,6 +397,23 @@ async def test_join_waits_until_every_record_was_got_and_done(opens: Opens) -> N
 
 
 @on_each_loop
+async def test_a_task_may_be_done_before_its_record_is_got(opens: Opens) -> None:
+    """Getting it counted it once more, and `join` waited for ever."""
+    async with opens() as queue:
+        queue.put_nowait(b"a")
+        queue.task_done()
+        queue.get_nowait()
+        async with asyncio.timeout(5):
+            await queue.join()
+        with pytest.raises(ValueError, match="too many times"):
+            queue.task_done()
+        queue.put_nowait(b"b")
+        queue.get_nowait()
+        queue.task_done()
+        await queue.join()
+
+
+@on_each_loop
 async def test_join_of_a_queue_without_tasks_returns_at_once(opens: Opens) -> None:
     async with opens() as queue:
         for _ in range(2):

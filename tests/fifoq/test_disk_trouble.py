@@ -204,6 +204,23 @@ async def test_closing_on_a_full_disk_tells_what_is_lost(disk: SmallDisk) -> Non
 # A failed sync.
 
 
+async def test_a_counter_that_was_shown_is_not_given_out_again_after_a_close_on_a_full_disk(
+    disk: SmallDisk,
+) -> None:
+    """There was no space to note it, and the next owner counted on from before."""
+    q = await disk.open()
+    await q.put(b"a")
+    disk.fill()
+    receipt = q.submit(b"x" * 3_000_000)
+    with pytest.raises(DiskFull):
+        await receipt
+    await q.close()
+    disk.empty()
+    async with disk.open() as again:
+        assert (await again.put(b"b")).counter > receipt.key.counter
+        assert await drained(again) == [b"a", b"b"]
+
+
 class BadDisk(Bench):
     """A disk whose calls fail when the test says so."""
 

@@ -184,6 +184,128 @@ async def test_the_child_of_a_fork_waits_for_nobody(tmp_path: Path, gate: Gate) 
     assert os.waitstatus_to_exitcode(status) == 0
 
 
+async def _closed(queue: Queue[bytes]) -> None:
+    await queue.close()
+
+
+@pytest.mark.parametrize("turns", range(12))
+def test_a_close_that_is_cancelled_as_its_loop_ends_lets_the_directory_go(
+    tmp_path: Path, turns: int
+) -> None:
+    """In one turn of the loop the log was nobody's: not closed, and not to be closed any more."""
+
+    async def begin() -> Queue[bytes]:
+        queue = await fifoq.open(tmp_path / "store")
+        await queue.put(b"a")
+        closing = asyncio.ensure_future(queue.close())
+        while not queue._committer.closed:
+            await asyncio.sleep(0)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing.cancel()
+        return queue
+
+    with assert_nothing_is_left_behind():
+        asyncio.run(begin())
+        asyncio.run(_opened_at_once(tmp_path / "store"))
+
+
+def test_a_loop_that_is_closed_while_the_log_is_closed_leaves_that_to_the_next_close(
+    tmp_path: Path,
+) -> None:
+    """It returned at once, and the thread and its descriptor stayed."""
+
+    class Slow(OsFiles):
+        reached, opened = threading.Event(), threading.Event()
+
+        def close(self, handle: Handle) -> None:
+            if threading.current_thread().name.startswith("fifoq"):
+                self.reached.set()
+                self.opened.wait()
+            super().close(handle)
+
+    async def begin() -> Queue[bytes]:
+        queue = await _open(tmp_path / "store", files)
+        await queue.put(b"a")
+        closing = asyncio.ensure_future(queue.close())
+        while not files.reached.is_set():
+            await asyncio.sleep(0)
+        assert not closing.done()
+        return queue
+
+    files = Slow()
+    files.opened.set()
+    with assert_nothing_is_left_behind():
+        loop = asyncio.new_event_loop()
+        queue = loop.run_until_complete(begin())
+        files.opened.clear()
+        loop.close()
+        files.opened.set()
+        asyncio.run(_closed(queue))
+        asyncio.run(_opened_at_once(tmp_path / "store"))
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["opened", "given up"])
+async def test_the_child_of_a_fork_in_the_middle_keeps_no_lock(
+    tmp_path: Path, gate: Gate, leaves: bool
+) -> None:
+    """Nobody could open the store again before the child had ended."""
+    opening = asyncio.ensure_future(_open(tmp_path / "store", gate))
+    await happens(gate.reached)
+    ends, goes_on = os.pipe()
+    if (child := os.fork()) == 0:
+        os.close(goes_on)
+        os.read(ends, 1)
+        os._exit(0)
+    os.close(ends)
+    if leaves:
+        opening.cancel()
+        await asyncio.wait([opening])
+    gate.opened.set()
+    if not leaves:
+        await (await opening).close()
+    try:
+        await _opened_at_once(tmp_path / "store")
+    finally:
+        os.close(goes_on)
+        await asyncio.to_thread(os.waitpid, child, 0)
+
+
+async def test_one_that_is_given_up_while_it_waits_opens_nothing(
+    tmp_path: Path, gate: Gate
+) -> None:
+    opened_count, tries = 0, Tries()
+
+    def meet() -> Log:
+        nonlocal opened_count
+        opened_count += 1
+        return open_log(tmp_path / "store", files=tries)
+
+    await _given_up(tmp_path / "store", gate)
+    waiting = LogOpening(str(tmp_path / "store"), meet)
+    thread = threading.Thread(target=_refused, args=(waiting,))
+    thread.start()
+    await happens(tries.refused)
+    waiting.give_up()
+    gate.opened.set()
+    await asyncio.to_thread(thread.join)
+    assert opened_count == 1
+
+
+async def test_it_is_waited_for_wherever_the_process_has_gone(
+    tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tries = Tries()
+    await _given_up(Path("store"), gate)
+    monkeypatch.chdir("/")
+    opening = asyncio.ensure_future(_open(tmp_path / "store", tries))
+    await happens(tries.refused)
+    gate.opened.set()
+    async with asyncio.timeout(WAIT_SECONDS):
+        await (await opening).close()
+
+
 def test_one_that_ends_while_its_lock_is_met_is_not_taken_for_an_owner(
     tmp_path: Path, gate: Gate
 ) -> None:

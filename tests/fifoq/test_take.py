@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -220,6 +220,31 @@ async def test_peek_passes_its_wake_up_on(bench: Bench) -> None:
         assert await peek == b"a"
         assert await asyncio.wait_for(take, 5) == b"a"
         assert await q.peek() is None
+
+
+@pytest.mark.parametrize("level", ["memory", "sync"])
+@pytest.mark.parametrize("how", ["take", "take_many", "lease"])
+async def test_takers_are_served_in_the_order_in_which_they_came(
+    bench: Bench, level: Literal["memory", "sync"], how: str
+) -> None:
+    """One that was woken in vain went to the end of the line."""
+    served: list[int] = []
+    async with bench.open(durability=level) as q:
+
+        async def serve(number: int) -> None:
+            if how == "lease":
+                await (await q.lease()).ack()
+            else:
+                await (q.take() if how == "take" else q.take_many(1))
+            served.append(number)
+
+        takers = [await started(serve(number)) for number in range(7)]
+        for burst in (3, 1, 2, 1):
+            for _ in range(burst):
+                q.put_nowait(b"x")
+            await settle()
+        await asyncio.gather(*takers)
+    assert served == list(range(7))
 
 
 async def test_a_backlog_is_read_from_disk_in_order(bench: Bench, monkeypatch: Any) -> None:

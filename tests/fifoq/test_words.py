@@ -23,8 +23,8 @@ class Order(msgspec.Struct):
 
 @pytest.mark.parametrize(
     "item",
-    [Order("a", 2**70), Order("\ud800", 1), Order(5, 1), "x"],  # type: ignore[arg-type]
-    ids=["too large", "no text", "wrong field", "wrong type"],
+    [Order("a", 2**70), Order("\ud800", 1), Order(5, 1), "x", object()],  # type: ignore[arg-type]
+    ids=["too large", "no text", "wrong field", "wrong type", "not to be encoded"],
 )
 async def test_what_a_typed_queue_cannot_hold_is_named_with_the_queue(
     bench: Bench, item: Any
@@ -58,6 +58,22 @@ async def test_a_full_queue_says_what_helps(bench: Bench, overflow: str, advice:
         q.put_nowait(b"a")
         with pytest.raises(QueueFull, match=advice):
             q.put_nowait(b"b")
+
+
+@pytest.mark.parametrize("overflow", ["fail", "block"])
+async def test_so_does_one_whose_room_is_too_small_for_what_is_put(
+    bench: Bench, overflow: str
+) -> None:
+    """It said that too much waited to be written, and to await a put which would have raised."""
+    async with bench.open(max_bytes=1000, maxsize=3, overflow=overflow) as q:
+        await q.put(b"x" * 950)
+        for level in ("memory", "sync"):
+            with pytest.raises(QueueFull, match=r"is full \(1 records, 950 bytes\)"):
+                q.submit(b"x" * 100, durability=level)
+    async with bench.open(queue="other", maxsize=3, overflow="fail") as q:
+        await q.put_many([b"x"] * 2)
+        with pytest.raises(QueueFull, match=r"is full \(2 records\)"):
+            await q.put_many([b"x"] * 2)
 
 
 async def test_a_store_with_too_much_to_write_says_so(bench: Bench) -> None:

@@ -141,6 +141,47 @@ def test_without_memory_to_tell_of_an_end_the_loop_sees_for_itself(
     assert_leaves_nothing(work)
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["of a job", "of the job before"])
+def test_a_job_that_began_as_another_ended_is_told_of_by_itself(
+    late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counted as told of, so that nobody made up for a telling that was interrupted."""
+
+    async def main() -> list[object]:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda *_: None)
+        heard, over, told = asyncio.Event(), asyncio.Event(), list[object]()
+        calls = iter(range(10))
+
+        def on_end() -> None:
+            call = next(calls)
+            heard.set()
+            if call == 0 and not late:
+                writer.start(Work(lambda: "second"))
+            elif call == 1:
+                raise RuntimeError
+            elif writer.finished and call > 1:
+                told.append(writer.outcome)
+                over.set()
+
+        writer = Writer(loop, on_end, "test")
+        writer.start(Work(lambda: "first"))
+        if late:
+            # The end of the first is seen, and the second begun, before the loop hears of it.
+            while not writer.finished:
+                time.sleep(0)
+            go = threading.Event()
+            writer.start(Work(lambda: go.wait() and "second"))
+            await heard.wait()
+            go.set()
+        async with asyncio.timeout(20):
+            await over.wait()
+        writer.stop()
+        return told
+
+    assert asyncio.run(main()) == ["second"]
+
+
 def test_an_idle_writer_stops() -> None:
     async def work(writer: Writer, ends: Ends) -> None:
         pass

@@ -453,6 +453,13 @@ FILES: Final = (
         (HOLES,),
     ),
     Mutant(
+        "the child of a fork in the middle of opening keeps the lock",
+        "directory",
+        "        self.files.watch_fork(self.close)\n",
+        "",
+        ("tests/fifoq/test_leaving.py",),
+    ),
+    Mutant(
         "a forked child keeps the handles, and the lock with them",
         "log",
         "            self.status = FORKED\n            self.release()\n",

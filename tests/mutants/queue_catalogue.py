@@ -290,15 +290,15 @@ QUEUE_MUTANTS: Final = (
     _mutant(
         "an opening that was given up is looked for too late",
         "log_opening",
-        "                path = os.path.realpath(self._path)\n",
-        "                leaving, path = list(_leaving), os.path.realpath(self._path)\n",
+        "                leaving = [other for other in leaving if other.leaves(self._path)]\n",
+        "                leaving = [other for other in list(_leaving) if other.leaves(self._path)]\n",
         LEAVING,
     ),
     _mutant(
         "openings of other stores are waited for",
         "log_opening",
-        " if os.path.realpath(other._path) == path]",
-        " if path]",
+        "        return os.path.realpath(self._path) == os.path.realpath(path)\n",
+        "        return True\n",
         LEAVING,
     ),
     _mutant(
@@ -307,6 +307,71 @@ QUEUE_MUTANTS: Final = (
         "                if self._given_up or not leaving:\n",
         "                if not leaving:\n",
         LEAVING,
+    ),
+    _mutant(
+        "an opening that was given up while it waited opens all the same",
+        "log_opening",
+        "                    other.wait()\n                if self._given_up:\n"
+        "                    raise\n",
+        "                    other.wait()\n",
+        LEAVING,
+    ),
+    _mutant(
+        "an opening is looked for where the process is now",
+        "log_opening",
+        "        self._path = os.path.abspath(path)\n",
+        "        self._path = path\n",
+        LEAVING,
+    ),
+    _mutant(
+        "a log that is being closed is not waited for",
+        "committer",
+        "                    self._leaving.begin()\n",
+        "                    pass\n",
+        LEAVING,
+    ),
+    _mutant(
+        "a log whose closing was left before it began stays open",
+        "committer",
+        "        elif runner.finished:\n            self._let_go()\n",
+        "        elif runner.finished:\n",
+        LEAVING,
+    ),
+    _mutant(
+        "a store that its loop left while it was closed is taken for closed",
+        "committer",
+        "        unwritten = sum(len(line.tail) for line in self.lines.values())\n",
+        "        if self.closed:\n            return\n"
+        "        unwritten = sum(len(line.tail) for line in self.lines.values())\n",
+        LEAVING,
+    ),
+    _mutant(
+        "uvloop is asked for a loop when there are no descriptors",
+        "loopthread",
+        "        for _ in range(LOOP_DESCRIPTORS):\n",
+        "        for _ in range(0):\n",
+        "tests/fifoq/test_few_descriptors.py",
+    ),
+    _mutant(
+        "one who is woken in vain goes to the end of the line",
+        "turns",
+        "    if place is None:\n",
+        "    if True:\n        place = None\n",
+        "tests/fifoq/test_take.py",
+    ),
+    _mutant(
+        "a task that is done before it is got is one more",
+        "asyncio_queue",
+        "        self._got -= 1\n",
+        "        self._got = max(0, self._got - 1)\n",
+        "tests/fifoq/test_asyncio_queue.py",
+    ),
+    _mutant(
+        "a full queue is asked whether it has room for nothing",
+        "admitting",
+        "        if self.unlimited or self._fits(count, size):\n",
+        "        if self.unlimited or self._fits(1, 0):\n",
+        "tests/fifoq/test_words.py",
     ),
     _mutant(
         "the child of a fork waits for openings of its parent",
@@ -326,8 +391,8 @@ QUEUE_MUTANTS: Final = (
     _mutant(
         "an opening begins after its writer was stopped",
         "committer",
-        "        self._last = None\n        if self.runner",
-        "        if self.runner",
+        "        self._last = None\n        log, runner",
+        "        log, runner",
         "tests/fifoq/test_life.py",
     ),
     _mutant(

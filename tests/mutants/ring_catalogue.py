@@ -9,6 +9,7 @@ from tests.mutants.catalogue import of_fifoq as _mutant
 
 RING: Final = "tests/fifoq/ring"
 WRITER: Final = "tests/fifoq/test_writer.py"
+TELLING: Final = "tests/fifoq/test_telling.py"
 CLOCK: Final = "tests/fifoq/test_file_clock.py"
 BEGUN: Final = "tests/store/test_begun.py"
 FILLING: Final = "tests/store/test_filling.py"
@@ -284,15 +285,137 @@ RING_MUTANTS: Final = (
     _mutant(
         "who was interrupted while a failure was told has told everybody",
         "committer",
-        "        if self._settling is not None:\n",
-        "        if False:\n",
+        "        if self._settling is not None or self._at_hand is not None:\n",
+        "        if self._at_hand is not None:\n",
         RING,
+    ),
+    _mutant(
+        "who was interrupted as a job began has left it to somebody",
+        "committer",
+        "        if self._settling is not None or self._at_hand is not None:\n",
+        "        if self._settling is not None:\n",
+        RING,
+    ),
+    _mutant(
+        "what is tried again on a full disk is at hand for ever",
+        "settling",
+        "        self._at_hand = None\n",
+        "",
+        "tests/fifoq/test_disk_trouble.py",
+    ),
+    _mutant(
+        "what is still to be begun is in the ring",
+        "ring_writer",
+        "        self._writer.error, self._in_ring = NOT_HANDED_OVER, False\n",
+        "        self._writer.error, self._in_ring, self._ended = NOT_HANDED_OVER, True, False\n",
+        RING,
+    ),
+    _mutant(
+        "the end of the last job is that of one which the ring could not begin",
+        "ring_writer",
+        "        self._writer.error, self._in_ring = NOT_HANDED_OVER, False\n",
+        "        self._in_ring = False\n",
+        RING,
+    ),
+    _mutant(
+        "those who wait are forgotten before they are told of a failure",
+        "settling",
+        "        waiting = waiters + self.waiters\n",
+        "        waiting, self.waiters = waiters + self.waiters, []\n",
+        TELLING,
+    ),
+    _mutant(
+        "transactions are forgotten before they are told of a failure",
+        "joint",
+        "        for joint in self.under_way + self.waiting:\n",
+        "        told, self.under_way, self.waiting = self.under_way + self.waiting, [], []\n"
+        "        for joint in told:\n",
+        TELLING,
+    ),
+    _mutant(
+        "those who wait for room in a store are forgotten before they are told",
+        "intake",
+        "        for future in self._room_waiters:\n",
+        "        waiting, self._room_waiters = self._room_waiters, []\n"
+        "        for future in waiting:\n",
+        TELLING,
+    ),
+    _mutant(
+        "those who wait for room in a queue are forgotten before they are woken",
+        "turns",
+        "                future.set_result(None)\n                del self._putters[future]\n",
+        "                del self._putters[future]\n                future.set_result(None)\n",
+        TELLING,
+    ),
+    _mutant(
+        "what a background sync made durable is lost with its store",
+        "jobs",
+        "            committer.unsynced_records = 0\n",
+        "            pass\n",
+        TELLING,
+    ),
+    _mutant(
+        "what was withdrawn is lost with its store",
+        "settling",
+        "    return sealed + len(line.tail) - line.tail.count(None)\n",
+        "    return sealed + len(line.tail)\n",
+        TELLING,
+    ),
+    _mutant(
+        "a transaction tells of nothing",
+        "settling",
+        "        return self.unsynced_records + unwritten - self.joints.arrived_count()\n",
+        "        return self.unsynced_records + unwritten\n",
+        TELLING,
+    ),
+    _mutant(
+        "a transaction tells of all that is in its frame",
+        "settling",
+        "        return self.unsynced_records + unwritten - self.joints.arrived_count()\n",
+        "        return self.unsynced_records + (0 if self.joints.under_way else unwritten)\n",
+        TELLING,
+    ),
+    _mutant(
+        "what fails as a log is closed leaves it open",
+        "owner",
+        "        if clean:\n            log.close()\n        else:\n            _leave(log)\n",
+        "        if clean:\n            log.close()\n",
+        TELLING,
+    ),
+    _mutant(
+        "a log that could not note what was given out is closed cleanly",
+        "owner",
+        "        if clean:\n            log.close()\n        else:\n            _leave(log)\n",
+        "        log.close()\n",
+        TELLING,
+    ),
+    _mutant(
+        "a close that nobody got keeps the directory",
+        "committer",
+        "        if log is not None and (runner is None or runner.finished):\n"
+        "            log.release()\n",
+        "        pass\n",
+        TELLING,
+    ),
+    _mutant(
+        "a job that began as another one ended counts as told of",
+        "writer",
+        "        if finished and number == self._jobs_started:\n",
+        "        if finished:\n",
+        WRITER,
+    ),
+    _mutant(
+        "a job that is told of before its end counts as told of",
+        "writer",
+        "        if finished and number == self._jobs_started:\n",
+        "        if number == self._jobs_started:\n",
+        WRITER,
     ),
     _mutant(
         "what is written and not synced is not lost with its store",
         "settling",
-        "        written = max(self._unsynced_records, sealed)\n",
-        "        written = sealed\n",
+        "            self.unsynced_records += job.record_count\n",
+        "            pass\n",
         "tests/fifoq/test_disk_trouble.py",
     ),
     _mutant(
@@ -483,8 +606,8 @@ RING_MUTANTS: Final = (
     _mutant(
         "the end of one commit is taken for that of the next",
         "ring_writer",
-        "        self._in_ring, self._ended = True, False\n        ring = ",
-        "        ring = ",
+        "                self._in_ring, self._ended = True, False\n",
+        "                self._in_ring = True\n",
         RING,
     ),
     _mutant(

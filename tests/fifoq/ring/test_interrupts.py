@@ -296,6 +296,68 @@ async def test_who_can_not_even_be_told_of_a_mistake_is_told_by_the_next_pump(
     await asyncio.wait_for(queue.close(), SECONDS_MAX)
 
 
+@pytest.mark.parametrize("kind", ["io_uring", "thread"])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "behind"])
+@pytest.mark.parametrize(
+    ("owner", "step"),
+    [
+        (Log, "prepare_put"),
+        (committer.Committer, "_seal_puts"),
+        (Log, "begin"),
+        (RingWriter, "start"),
+        (Writer, "start"),
+        (Writer, "_stand_aside_later"),
+    ],
+)
+async def test_who_is_interrupted_twice_as_a_commit_begins_leaves_nobody_waiting(
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    owner: type,
+    step: str,
+    after: bool,
+    kind: str,
+) -> None:
+    """Nobody had the commit, and neither its put nor the close ever ended."""
+    monkeypatch.setenv("FIFOQ_WRITER", kind)
+    queue = await fifoq.open(place)
+    await queue.put(b"first")
+    with monkeypatch.context() as patch:
+        began = Stumble(patch, (owner, step), KeyboardInterrupt, after=after)
+        abandoned = Stumble(
+            patch, (committer.Committer, "_abandon"), KeyboardInterrupt, after=False
+        )
+        go_on_after_interrupts(patch, queue)
+        put = asyncio.ensure_future(queue.put(b"second"))
+        await asyncio.wait_for(asyncio.wait([put]), SECONDS_MAX)
+    assert not began.came or abandoned.came
+    with suppress(fifoq.FifoqError):
+        await asyncio.wait_for(queue.close(), SECONDS_MAX)
+    found = await contents(place)
+    assert found[:1] == [b"first"]
+    assert put.exception() is not None or found == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("kind", ["io_uring", "thread"])
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, MemoryError])
+async def test_a_close_that_is_not_handed_over_lets_the_directory_go(
+    place: Path, monkeypatch: pytest.MonkeyPatch, kind: str, raised: type[BaseException]
+) -> None:
+    """The store was locked as long as the process lived."""
+    monkeypatch.setenv("FIFOQ_WRITER", kind)
+    queue = await fifoq.open(place)
+    await queue.put(b"first")
+    store = queue._committer
+    with monkeypatch.context() as patch:
+        stumble = Stumble(
+            patch, (Writer, "start"), raised, after=False, when=lambda *_: store.closed
+        )
+        go_on_after_interrupts(patch, queue)
+        with pytest.raises(fifoq.DurabilityError):
+            await asyncio.wait_for(queue.close(), SECONDS_MAX)
+    assert stumble.came
+    assert await contents(place) == [b"first"]
+
+
 async def test_a_mistake_of_the_committers_is_told_before_it_is_logged(
     queue: Queue[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
