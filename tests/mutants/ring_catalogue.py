@@ -390,14 +390,6 @@ RING_MUTANTS: Final = (
         TELLING,
     ),
     _mutant(
-        "a close that nobody got keeps the directory",
-        "committer",
-        "        if log is not None and (runner is None or runner.finished):\n"
-        "            log.release()\n",
-        "        pass\n",
-        TELLING,
-    ),
-    _mutant(
         "a job that began as another one ended counts as told of",
         "writer",
         "        if finished and number == self._jobs_started:\n",
