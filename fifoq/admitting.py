@@ -65,7 +65,7 @@ class Admitting(Waiting[T]):
         committer = self._committer
         committer.require_usable()
         if self._shutdown:
-            raise QueueClosed(f"queue {self.name!r} takes no more records; it was shut down.")
+            raise self._no_more_puts()
         if self.next + count > COUNTER_MAX:
             raise CounterExhausted(
                 f"queue {self.name!r} has used its last counter. Nothing was stored."
@@ -98,6 +98,11 @@ class Admitting(Waiting[T]):
                 if not self._fits(count, size):
                     return False
         return True
+
+    def _no_more_puts(self) -> QueueClosed:
+        return QueueClosed(
+            f"queue {self.name!r} takes no more records; it was shut down. Nothing was stored."
+        )
 
     def _drop_oldest(self, count: int, size: int) -> None:
         while not self._fits(count, size) and self.has_ready():

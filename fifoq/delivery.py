@@ -16,11 +16,19 @@ from fifoq.errors import nothing_came
 from fifoq.runs import Returned
 from store import FifoqError, Key
 
+T = TypeVar("T")
+
 if TYPE_CHECKING:
     from fifoq.lease import Leases
     from fifoq.queue import Queue
+else:
+    # They import this module; `help` and `inspect.signature` want to know what they are.
+    class Leases(Generic[T]):
+        """The leases of a queue."""
 
-T = TypeVar("T")
+    class Queue(Generic[T]):
+        """A queue; see `fifoq.Queue`."""
+
 
 EXTENDED_SECONDS_MAX: Final = 12 * 3600
 """A lease in an `async with` is extended up to here; a handler that hangs gives its record back."""

@@ -224,8 +224,8 @@ class Consumers:
 
     def _stats(self, consumer: _Consumer, following: int, now: int) -> ConsumerStats:
         lag = consumer.lag + max(0, following - consumer.next)
-        # What came since the last look cannot be older than that.
-        since = consumer.first_time if consumer.lag else self._looked_at
+        # What came since the last look cannot be older than that, and who is new was not timed yet.
+        since = (consumer.lag and consumer.first_time) or self._looked_at
         return ConsumerStats(
             name=consumer.name,
             counter=consumer.counter,

@@ -349,9 +349,14 @@ class Putting(Admitting[T]):
             ) from None
 
     async def below_pressure(self) -> None:
-        """Return once the queue is not under pressure (at once if it never is)."""
+        """Return once the queue is not under pressure (at once if it never is).
+
+        QueueClosed once it is shut down: it takes no more puts.
+        """
         while True:
             self._committer.require_usable()
+            if self._shutdown:
+                raise self._no_more_puts()
             if not self._under_pressure():
                 return
             await self._wait_for_room(None)

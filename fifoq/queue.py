@@ -68,7 +68,8 @@ class Queue(Putting[T], Taking[T], Removing[T], Picking[T]):
         """Hand out the oldest record until it is acked, or goes back after `seconds`.
 
         Await it for a Delivery, or use it with `async with`: acked on exit, given back on an
-        exception, and extended while the block runs.
+        exception, and extended while the block runs. One that is awaited is not extended: ask for
+        enough `seconds`, or call its `extend`.
         """
         if seconds is not None:
             check_seconds("seconds", seconds, "Nothing was leased.", above=True)

@@ -28,6 +28,9 @@ from store.upkeep import rotation_due
 
 if TYPE_CHECKING:
     from store.log import Log
+else:
+    # It imports this module; `help` and `inspect.signature` want to know what it is.
+    Log = object
 
 BEGUN_BYTES_MAX: Final = 256 << 10
 """Larger frames that are synced go in one step: copying them would hold up whoever begins them."""

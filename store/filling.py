@@ -19,6 +19,9 @@ from store.segment import SegmentFile
 
 if TYPE_CHECKING:
     from store.log import Log
+else:
+    # It imports this module; `help` and `inspect.signature` want to know what it is.
+    Log = object
 
 LEFT_SHARE: Final = 2
 """More is written when less than one part in so many of what lies ahead is left."""

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import pydoc
 import re
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import actors
 import actors.testing
+import fifoq.spark
+import fifoq.sync
 import fifoq.testing
 import store
 from fifoq.codec import (
@@ -101,6 +105,20 @@ def test_whatever_the_guarantees_quote_as_a_test_is_one() -> None:
     said = re.findall(r"tests/[^`\s,]*", GUARANTEES)
     known = [*named_tests(GUARANTEES)]
     assert sorted(said) == sorted(known)
+
+
+@pytest.mark.parametrize(
+    ("package", "name"),
+    [
+        (package, name)
+        for package in (fifoq, fifoq.sync, fifoq.spark, fifoq.testing, actors, store)
+        for name in package.__all__
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_every_public_name_can_be_looked_up_with_help(package: Any, name: str) -> None:
+    """`help(fifoq.Delivery)` ended in a NameError."""
+    assert pydoc.render_doc(getattr(package, name))
 
 
 def test_the_reference_lists_every_public_name_once_and_no_other() -> None:

@@ -222,8 +222,13 @@ def duration(seconds: float | None) -> str:
     seconds = max(seconds, 0.0)
     for limit, size, unit in _DURATIONS:
         if seconds < limit:
-            return f"{seconds / size:.3g} {unit}"
+            return f"{_three_digits(seconds / size)} {unit}"
     return f"{seconds / 3600:.3g} h" if seconds < 172_800 else f"{seconds / 86400:.3g} d"
+
+
+def _three_digits(number: float) -> str:
+    """The number to three digits, never as a power of ten."""
+    return f"{number:.3g}" if number < 999.5 else f"{number:.0f}"
 
 
 def size_text(count: int | None) -> str:
@@ -235,7 +240,7 @@ def size_text(count: int | None) -> str:
         if size < 1024 or unit == BYTE_UNITS[-1]:
             break
         size /= 1024
-    return f"{count} B" if unit == "B" else f"{size:.3g} {unit}"
+    return f"{count} B" if unit == "B" else f"{_three_digits(size)} {unit}"
 
 
 def counted(count: int, word: str) -> str:

@@ -398,6 +398,17 @@ def test_the_limit_is_checked_with_the_other_options() -> None:
 # What is told.
 
 
+async def test_a_new_cursor_is_not_behind_since_the_beginning_of_time(bench: Bench) -> None:
+    """Until somebody had looked, it was half a century."""
+    async with bench.open_store() as store:
+        queue = await store.queue("main")
+        await queue.put_many([ITEM, ITEM])
+        await queue.cursor("new")
+        (found,) = queue.stats().consumers
+        assert found.lag_records == 2
+        assert found.lag_seconds < 3600
+
+
 async def test_stats_tell_how_far_behind_a_consumer_is(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

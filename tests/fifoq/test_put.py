@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from actors.testing import settle
-from fifoq import ItemTooLarge, Key, Queue, QueueEmpty, QueueFull
+from fifoq import ItemTooLarge, Key, Queue, QueueClosed, QueueEmpty, QueueFull
 from fifoq.intake import UNSEALED_BYTES_MAX
 from fifoq.options import Durability
 from tests.fifoq.loops import turns
@@ -328,6 +328,21 @@ async def test_max_bytes_may_be_set_while_running(bench: Bench, statistics: bool
         await flush
         await drained(q)
         assert q.byte_count() == 0
+
+
+@pytest.mark.parametrize("immediate", [False, True])
+async def test_whoever_waits_for_less_pressure_is_told_of_a_shutdown(
+    bench: Bench, immediate: bool
+) -> None:
+    """It waited on, for a queue that nobody may put into any more."""
+    async with bench.open(durability="memory", pressure_high=1) as q:
+        await q.put(b"a")
+        below = await started(q.below_pressure())
+        q.shutdown(immediate=immediate)
+        with pytest.raises(QueueClosed, match="takes no more records"):
+            await below
+        with pytest.raises(QueueClosed, match="takes no more records"):
+            await q.below_pressure()
 
 
 async def test_pressure_has_hysteresis(bench: Bench) -> None:

@@ -291,7 +291,7 @@ QUEUE_MUTANTS: Final = (
         "an opening that was given up is looked for too late",
         "log_opening",
         "                leaving = [other for other in leaving if other.leaves(self._path)]\n",
-        "                leaving = [other for other in list(_leaving) if other.leaves(self._path)]\n",
+        "                leaving = [each for each in list(_leaving) if each.leaves(self._path)]\n",
         LEAVING,
     ),
     _mutant(
