@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from fifoq.explain import Event, Explanation
     from fifoq.holding import ConsumerStats
     from fifoq.keys import Keys
+    from fifoq.keywords import OpenKeywords, QueueKeywords, StoreKeywords
     from fifoq.opening import Opening, open, open_store
     from fifoq.options import QueueOptions, StoreOptions
     from fifoq.pins import Pin
@@ -88,6 +89,7 @@ _HOMES: Final = {
     "fifoq.explain": ("Event", "Explanation"),
     "fifoq.holding": ("ConsumerStats",),
     "fifoq.keys": ("Keys",),
+    "fifoq.keywords": ("OpenKeywords", "QueueKeywords", "StoreKeywords"),
     "fifoq.opening": ("Opening", "open", "open_store"),
     "fifoq.options": ("QueueOptions", "StoreOptions"),
     "fifoq.pins": ("Pin",),
@@ -156,6 +158,7 @@ __all__ = [
     "Lag",
     "Leasing",
     "LeasingMany",
+    "OpenKeywords",
     "Opening",
     "Pin",
     "PutKeywords",
@@ -164,6 +167,7 @@ __all__ = [
     "QueueClosed",
     "QueueEmpty",
     "QueueFull",
+    "QueueKeywords",
     "QueueOptions",
     "QueueShutDown",
     "QueueStats",
@@ -181,6 +185,7 @@ __all__ = [
     "Store",
     "StoreClosed",
     "StoreFailed",
+    "StoreKeywords",
     "StoreOptions",
     "Topic",
     "Transaction",

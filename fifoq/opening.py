@@ -6,11 +6,12 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Generic, Literal, TypeVar, Unpack, overload
 
 from actors import ActorSystem
 from fifoq.codec import kept_compression, kept_retention
 from fifoq.committer import Committer
+from fifoq.keywords import OpenKeywords, StoreKeywords
 from fifoq.log_opening import LogOpening
 from fifoq.member import keep_removed
 from fifoq.options import STORE_OPTION_NAMES, QueueOptions, StoreOptions, store_options
@@ -71,7 +72,7 @@ def open_store(
     files: Files | None = ...,
     clock: Clock | None = ...,
     runner: MakeRunner | None = ...,
-    **options: Any,
+    **options: Unpack[StoreKeywords],
 ) -> Opening[Store]: ...
 
 
@@ -190,13 +191,21 @@ _ending: set[asyncio.Future[int]] = set()
 
 @overload
 def open(
-    path: str | os.PathLike[str], *, type: type[T], queue: str = ..., **options: Any
+    path: str | os.PathLike[str],
+    *,
+    type: type[T],
+    queue: str = ...,
+    **options: Unpack[OpenKeywords],
 ) -> Opening[Queue[T]]: ...
 
 
 @overload
 def open(
-    path: str | os.PathLike[str], *, type: None = ..., queue: str = ..., **options: Any
+    path: str | os.PathLike[str],
+    *,
+    type: None = ...,
+    queue: str = ...,
+    **options: Unpack[OpenKeywords],
 ) -> Opening[Queue[bytes]]: ...
 
 
@@ -205,7 +214,8 @@ def open(
 ) -> Any:
     """Open one queue, by default "main", of the store at `path`; both are made if need be.
 
-    Closing the queue closes the store. Options are those of the queue and of the store.
+    Closing the queue closes the store. Options are those of QueueOptions and of StoreOptions: wrong
+    ones are a TypeError or ValueError that names all of them, before anything is made.
     """
     names = {*STORE_OPTION_NAMES, "recover", "files", "clock", "runner"}
     of_store = {name: options.pop(name) for name in list(options) if name in names}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from fifoq.attributes import RecordKeywords, check_count, check_seconds, check_timeout
 from fifoq.browse import Record, browse
@@ -19,6 +19,7 @@ from fifoq.consumers import id_text
 from fifoq.cursor import Cursor, Start, open_cursor
 from fifoq.delivery import Delivery, Leasing, LeasingMany
 from fifoq.errors import QueueClosed, close_failed
+from fifoq.keywords import QueueKeywords
 from fifoq.lease import Leases
 from fifoq.member import AT_ONCE, DRAINING
 from fifoq.options import QueueOptions
@@ -240,13 +241,13 @@ class Queue(Putting[T], Taking[T], Removing[T], Picking[T]):
             self.high = self.low = len(self)
             self.high_time = self.low_time = now
 
-    def configure(self, **changes: Any) -> None:
+    def configure(self, **changes: Unpack[QueueKeywords]) -> None:
         """Change options of the running queue; all but `durability` are kept with the next commit.
 
         TypeError for an unknown name, ValueError for wrong settings: then nothing was changed.
         """
         self._committer.require_usable()
-        options = self.options.changed(changes)
+        options = self.options.changed(dict(changes))
         if options.priorities != self.options.priorities:
             raise ValueError(
                 f"queue {self.name!r}: priorities can be changed only while it is being opened. "

@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 from actors import ActorSystem
 from fifoq.committer import Committer
@@ -16,6 +16,7 @@ from fifoq.control.listener import Listener
 from fifoq.dead_letters import DeadLetters, name_of_letters
 from fifoq.errors import close_failed
 from fifoq.explain import Explanation, counter_of, explain
+from fifoq.keywords import QueueKeywords
 from fifoq.open_queues import OpenQueues
 from fifoq.queue import Queue
 from fifoq.staged_intake import StagedIntake
@@ -75,10 +76,14 @@ class Store:
         return None if log is None else log.quarantine
 
     @overload
-    async def queue(self, name: str = ..., *, type: type[T], **options: Any) -> Queue[T]: ...
+    async def queue(
+        self, name: str = ..., *, type: type[T], **options: Unpack[QueueKeywords]
+    ) -> Queue[T]: ...
 
     @overload
-    async def queue(self, name: str = ..., *, type: None = ..., **options: Any) -> Queue[bytes]: ...
+    async def queue(
+        self, name: str = ..., *, type: None = ..., **options: Unpack[QueueKeywords]
+    ) -> Queue[bytes]: ...
 
     async def queue(self, name: str = DEFAULT_QUEUE, *, type: Any = None, **options: Any) -> Any:
         """Open a queue of this store, or make one.
@@ -97,12 +102,22 @@ class Store:
 
     @overload
     async def topic(
-        self, name: str, *, partitions: int | None = ..., type: type[T], **options: Any
+        self,
+        name: str,
+        *,
+        partitions: int | None = ...,
+        type: type[T],
+        **options: Unpack[QueueKeywords],
     ) -> Topic[T]: ...
 
     @overload
     async def topic(
-        self, name: str, *, partitions: int | None = ..., type: None = ..., **options: Any
+        self,
+        name: str,
+        *,
+        partitions: int | None = ...,
+        type: None = ...,
+        **options: Unpack[QueueKeywords],
     ) -> Topic[bytes]: ...
 
     async def topic(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import statistics
+from typing import get_args
 
 import fifoq
 from fifoq.bench.measure import (
@@ -17,6 +18,7 @@ from fifoq.bench.measure import (
     rate,
     timed,
 )
+from fifoq.options import Algorithm
 from store.compression import ZSTD, readable
 
 TASKS = 8
@@ -28,7 +30,7 @@ RATE_MIN = 0.3
 async def compression(setting: Setting) -> list[Row | Absent]:
     """`put_many` of 100 from 8 tasks at `os`: bytes on disk and rate, zlib and zstd."""
     rows: list[Row | Absent] = []
-    for name in ("zlib", "zstd"):
+    for name in get_args(Algorithm):
         if name == "zstd" and not readable(ZSTD):
             rows.append(Absent("compression, zstd", "pip install 'fifoq[zstd]'"))
         else:
@@ -36,7 +38,7 @@ async def compression(setting: Setting) -> list[Row | Absent]:
     return rows
 
 
-async def _rows(setting: Setting, name: str) -> list[Row]:
+async def _rows(setting: Setting, name: Algorithm) -> list[Row]:
     each = max(1, setting.count(BATCHES) // TASKS)
     count = each * TASKS * BATCH_RECORDS
     batches = [_events(number) for number in range(16)]
@@ -46,7 +48,7 @@ async def _rows(setting: Setting, name: str) -> list[Row]:
         for turn in range(each):
             await queue.put_many(batches[(task + turn) % len(batches)])
 
-    async def side(compression: str | None) -> float:
+    async def side(compression: Algorithm | None) -> float:
         with setting.fresh("queue") as path:
             async with fifoq.open(str(path), durability="os", compression=compression) as queue:
                 work = asyncio.gather(*(put(queue, task) for task in range(TASKS)))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, Unpack, overload
 
 from fifoq import opening as _opening
 from fifoq import queue as _queue
 from fifoq import store as _store
+from fifoq.keywords import OpenKeywords, StoreKeywords
 from fifoq.loopthread import LoopThread
 from fifoq.sync.queue import Queue
 from fifoq.sync.readonly import ReadOnlyStore
@@ -32,7 +33,7 @@ def open_store(
     *,
     read_only: Literal[False] = ...,
     recover: Recover = ...,
-    **options: Any,
+    **options: Unpack[StoreKeywords],
 ) -> Store: ...
 
 
@@ -51,13 +52,21 @@ def open_store(
 
 @overload
 def open(
-    path: str | os.PathLike[str], *, type: type[T], queue: str = ..., **options: Any
+    path: str | os.PathLike[str],
+    *,
+    type: type[T],
+    queue: str = ...,
+    **options: Unpack[OpenKeywords],
 ) -> Queue[T]: ...
 
 
 @overload
 def open(
-    path: str | os.PathLike[str], *, type: None = ..., queue: str = ..., **options: Any
+    path: str | os.PathLike[str],
+    *,
+    type: None = ...,
+    queue: str = ...,
+    **options: Unpack[OpenKeywords],
 ) -> Queue[bytes]: ...
 
 
@@ -70,7 +79,8 @@ def open(
 ) -> Queue[Any]:
     """Open one queue, by default "main", of the store at `path`; both are made if need be.
 
-    Closing the queue closes the store. Options are those of the queue and of the store.
+    Closing the queue closes the store. Options are those of QueueOptions and of StoreOptions: wrong
+    ones are a TypeError or ValueError that names all of them, before anything is made.
     """
     opening: _opening.Opening[_queue.Queue[Any]] = _opening.open(
         path, type=type, queue=queue, **options

@@ -13,6 +13,7 @@ from fifoq.browse import Record
 from fifoq.cursor import Start
 from fifoq.errors import QueueClosed, nothing_came
 from fifoq.keys import Keys
+from fifoq.keywords import QueueKeywords
 from fifoq.loopthread import LoopThread
 from fifoq.options import Durability
 from fifoq.recurring import Schedule
@@ -251,7 +252,7 @@ class Queue(Generic[T]):
         """Make everything put, taken and acked so far durable."""
         self._thread.run(self._queue.flush)
 
-    def configure(self, **changes: Any) -> None:
+    def configure(self, **changes: Unpack[QueueKeywords]) -> None:
         """Change options of the running queue. TypeError, ValueError: nothing was changed."""
         self._thread.call(lambda: self._queue.configure(**changes))
 

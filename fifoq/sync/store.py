@@ -5,13 +5,14 @@ from __future__ import annotations
 import atexit
 import time
 from contextlib import suppress
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, TypeVar, Unpack, overload
 
 from fifoq import store as _store
 from fifoq import topic as _topic
 from fifoq.compacting import Compacted
 from fifoq.errors import QueueClosed, close_failed
 from fifoq.explain import Explanation
+from fifoq.keywords import QueueKeywords
 from fifoq.loopthread import LoopThread
 from fifoq.sync.dead_letters import DeadLetters
 from fifoq.sync.queue import Queue
@@ -51,10 +52,14 @@ class Store:
         return self._store.quarantine
 
     @overload
-    def queue(self, name: str = ..., *, type: type[T], **options: Any) -> Queue[T]: ...
+    def queue(
+        self, name: str = ..., *, type: type[T], **options: Unpack[QueueKeywords]
+    ) -> Queue[T]: ...
 
     @overload
-    def queue(self, name: str = ..., *, type: None = ..., **options: Any) -> Queue[bytes]: ...
+    def queue(
+        self, name: str = ..., *, type: None = ..., **options: Unpack[QueueKeywords]
+    ) -> Queue[bytes]: ...
 
     def queue(
         self, name: str = _store.DEFAULT_QUEUE, *, type: Any = None, **options: Any
@@ -69,12 +74,22 @@ class Store:
 
     @overload
     def topic(
-        self, name: str, *, partitions: int | None = ..., type: type[T], **options: Any
+        self,
+        name: str,
+        *,
+        partitions: int | None = ...,
+        type: type[T],
+        **options: Unpack[QueueKeywords],
     ) -> Topic[T]: ...
 
     @overload
     def topic(
-        self, name: str, *, partitions: int | None = ..., type: None = ..., **options: Any
+        self,
+        name: str,
+        *,
+        partitions: int | None = ...,
+        type: None = ...,
+        **options: Unpack[QueueKeywords],
     ) -> Topic[bytes]: ...
 
     def topic(

@@ -12,6 +12,7 @@ from fifoq import DiskFull, Queue, StaleLease, Store, burying
 from fifoq.burying import PREFIX, letter_headers, printable, traceback_text
 from fifoq.codec import decode_headers, read_kept
 from fifoq.joint import Joint
+from fifoq.options import Durability
 from fifoq.runs import Returned
 from fifoq.testing.simfiles import SimFiles
 from tests.fifoq.support import Bench, Cuts, SmallDisk, cancelled, drained, fake_time, started
@@ -40,7 +41,9 @@ async def letters_of(store: Store, name: str = "orders") -> list[tuple[bytes, di
 
 
 @pytest.mark.parametrize("durability", LEVELS)
-async def test_a_rejected_record_is_in_the_dead_letters(bench: Bench, durability: str) -> None:
+async def test_a_rejected_record_is_in_the_dead_letters(
+    bench: Bench, durability: Durability
+) -> None:
     async with bench.open_store() as store:
         orders = await store.queue("orders", durability=durability)
         key = await orders.put(b"a", headers={"from": "web"})
@@ -72,7 +75,7 @@ async def test_a_rejected_record_is_in_the_dead_letters(bench: Bench, durability
 @pytest.mark.parametrize("durability", LEVELS)
 @pytest.mark.parametrize("max_retries", [3, 1, 0])
 async def test_a_record_is_leased_once_and_retried_so_often(
-    bench: Bench, durability: str, max_retries: int
+    bench: Bench, durability: Durability, max_retries: int
 ) -> None:
     async with bench.open_store() as store:
         orders = await store.queue("orders", durability=durability, max_retries=max_retries)
@@ -103,7 +106,7 @@ async def test_three_retries_are_the_default_and_none_is_no_limit(bench: Bench) 
         assert len(endless) == 1
         for wrong in (-1, 1.5, "3", True):
             with pytest.raises(ValueError, match="max_retries"):
-                orders.configure(max_retries=wrong)
+                orders.configure(max_retries=wrong)  # type: ignore[arg-type]
 
 
 async def test_counts_agree_while_a_record_is_moved(bench: Bench) -> None:
@@ -140,7 +143,7 @@ async def test_the_last_error_goes_along_with_its_traceback(bench: Bench) -> Non
 
 
 @pytest.mark.parametrize("durability", LEVELS)
-async def test_a_lease_that_ends_counts(bench: Bench, durability: str) -> None:
+async def test_a_lease_that_ends_counts(bench: Bench, durability: Durability) -> None:
     async with bench.open_store() as store:
         orders = await store.queue("orders", durability=durability, max_retries=0)
         await orders.put_many([b"a", b"b"])
@@ -415,7 +418,7 @@ async def test_whoever_leaves_a_reject_leaves_it_moved_or_leased() -> None:
 
 @pytest.mark.parametrize("durability", ["os", "sync"])
 async def test_the_power_cut_at_every_call_leaves_it_in_one_place(
-    bench: Bench, durability: str
+    bench: Bench, durability: Durability
 ) -> None:
     async def found(disk: SimFiles) -> tuple[list[bytes], list[bytes]]:
         async with Bench(disk).open_store() as again:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from actors.testing import VirtualTimeLoop
+from fifoq.options import Durability
 from tests.fifoq.support import set_time
 from tests.support.delivery_life import LEVELS, WALL
 from tests.support.delivery_life_more import FullLife
@@ -26,7 +27,7 @@ DEEP_RUNS = 2500
 KINDS = ("plain", "strict", "keyed", "lanes")
 
 
-def assert_like_the_model(seed: int, kind: str, level: str, steps: int = STEPS) -> None:
+def assert_like_the_model(seed: int, kind: str, level: Durability, steps: int = STEPS) -> None:
     life = FullLife(seed, kind, level)
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         try:
@@ -58,7 +59,7 @@ def _own_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_any_life_of_a_queue_is_the_one_of_the_model(kind: str, level: str) -> None:
+def test_any_life_of_a_queue_is_the_one_of_the_model(kind: str, level: Durability) -> None:
     for seed in range(RUNS):
         assert_like_the_model(seed, kind, level)
 
@@ -66,6 +67,6 @@ def test_any_life_of_a_queue_is_the_one_of_the_model(kind: str, level: str) -> N
 @pytest.mark.deep
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_very_many_lives_are_those_of_the_model(kind: str, level: str) -> None:
+def test_very_many_lives_are_those_of_the_model(kind: str, level: Durability) -> None:
     for seed in range(RUNS, RUNS + DEEP_RUNS):
         assert_like_the_model(seed, kind, level)

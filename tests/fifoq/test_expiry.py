@@ -9,6 +9,7 @@ import pytest
 
 from actors.testing import settle
 from fifoq import QueueClosed, QueueEmpty
+from fifoq.options import Durability
 from tests.fifoq.support import Bench, drained, fake_time, started
 
 pytestmark = pytest.mark.anyio
@@ -19,7 +20,7 @@ SECOND = 1_000_000_000
 
 @pytest.mark.parametrize("durability", LEVELS)
 async def test_what_is_too_old_is_passed_by_and_counted(
-    bench: Bench, durability: str, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, durability: Durability, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = fake_time(monkeypatch)
     async with bench.open(durability=durability) as q:
@@ -42,7 +43,7 @@ async def test_what_is_too_old_is_passed_by_and_counted(
 
 @pytest.mark.parametrize("durability", LEVELS)
 async def test_thousands_that_expired_in_a_row_go_in_one_step(
-    bench: Bench, durability: str, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, durability: Durability, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One range for a commit, and nobody is woken for each; one with a key is a step of its own."""
     now = fake_time(monkeypatch)
@@ -193,7 +194,7 @@ async def test_bytes_of_what_expired_are_free(
 
 @pytest.mark.parametrize("durability", LEVELS)
 async def test_what_expired_may_go_to_the_dead_letters(
-    bench: Bench, durability: str, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, durability: Durability, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = fake_time(monkeypatch)
     async with bench.open_store() as store:

@@ -168,7 +168,7 @@ def test_a_take_that_times_out_says_so(tmp_path: Path) -> None:
 
 def test_all_wrong_names_of_options_are_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="'durabilty', 'max_size'"):
-        fifoq.open(tmp_path, durabilty="sync", max_size=3)
+        fifoq.open(tmp_path, durabilty="sync", max_size=3)  # type: ignore[call-overload]
     assert not list(tmp_path.iterdir())
 
 

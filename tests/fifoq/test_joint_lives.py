@@ -10,12 +10,13 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from actors.testing import settle
 from fifoq import Delivery, FifoqError, Queue, Store
+from fifoq.options import Durability
 from fifoq.testing.crashes import after_process_crash
 from fifoq.testing.simfiles import SimFiles
 from tests.fifoq.support import SmallDisk
@@ -26,7 +27,7 @@ STEPS = 40
 SEEDS = 12
 DEEP_SEEDS = 500
 NAMES = ("one", "two")
-LEVELS = ("memory", "os", "sync")
+LEVELS: Final[tuple[Durability, ...]] = ("memory", "os", "sync")
 
 
 class NoLuck(Exception):
@@ -58,7 +59,7 @@ class Life:
             )
 
     @property
-    def level(self) -> str:
+    def level(self) -> Durability:
         return self.random.choice(LEVELS)
 
     def any_queue(self) -> Queue[bytes]:

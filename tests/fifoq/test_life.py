@@ -123,7 +123,7 @@ async def test_configure_is_all_or_nothing(bench: Bench) -> None:
         with pytest.raises(ValueError, match="maxsize"):
             q.configure(buffer_size=3, maxsize=0)
         with pytest.raises(TypeError):
-            q.configure(nothing=1)
+            q.configure(nothing=1)  # type: ignore[call-arg]
         assert q.options is before
 
 

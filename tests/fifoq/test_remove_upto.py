@@ -13,6 +13,7 @@ import fifoq.line
 import fifoq.removing
 from actors.testing import settle
 from fifoq import CorruptionError, Queue, QueueClosed, StaleLease, shelf
+from fifoq.options import Durability
 from fifoq.runs import Removals, Returned
 from fifoq.testing.simfiles import SimFiles
 from store.blocks import RecordBlock
@@ -29,7 +30,7 @@ def payloads(count: int, size: int = 8) -> list[bytes]:
 
 @pytest.mark.parametrize("durability", LEVELS)
 async def test_it_removes_up_to_the_counter_and_nothing_above(
-    bench: Bench, durability: str
+    bench: Bench, durability: Durability
 ) -> None:
     async with bench.open(durability=durability) as q:
         await q.put_many(payloads(10))
@@ -44,7 +45,7 @@ async def test_it_removes_up_to_the_counter_and_nothing_above(
 
 
 @pytest.mark.parametrize("durability", ["os", "sync"])
-async def test_on_return_a_crash_brings_nothing_back(bench: Bench, durability: str) -> None:
+async def test_on_return_a_crash_brings_nothing_back(bench: Bench, durability: Durability) -> None:
     store = await bench.open_store()
     q = await store.queue(durability=durability)
     await q.put_many(payloads(10))
@@ -57,7 +58,9 @@ async def test_on_return_a_crash_brings_nothing_back(bench: Bench, durability: s
 
 
 @pytest.mark.parametrize("durability", LEVELS)
-async def test_a_counter_that_is_not_given_out_yet_means_all(bench: Bench, durability: str) -> None:
+async def test_a_counter_that_is_not_given_out_yet_means_all(
+    bench: Bench, durability: Durability
+) -> None:
     async with bench.open(durability=durability) as q:
         assert await q.remove_upto(10**9) == 0
         await q.put_many(payloads(3))
@@ -77,7 +80,7 @@ async def test_what_is_no_counter_is_refused(bench: Bench, wrong: object) -> Non
 
 @pytest.mark.parametrize("durability", LEVELS)
 async def test_a_leased_record_is_removed_and_its_lease_is_stale(
-    bench: Bench, durability: str
+    bench: Bench, durability: Durability
 ) -> None:
     async with bench.open(durability=durability) as q:
         await q.put_many(payloads(4))
@@ -106,7 +109,7 @@ async def test_a_block_whose_record_was_removed_ends_without_an_error(bench: Ben
 
 @pytest.mark.parametrize("durability", LEVELS)
 async def test_what_was_given_back_is_removed_with_its_attempts(
-    bench: Bench, durability: str
+    bench: Bench, durability: Durability
 ) -> None:
     async with bench.open(durability=durability) as q:
         await q.put_many(payloads(4))
@@ -124,7 +127,7 @@ async def test_what_was_given_back_is_removed_with_its_attempts(
 
 @pytest.mark.parametrize("durability", LEVELS)
 async def test_what_is_only_on_disk_is_removed_without_making_objects_of_it(
-    bench: Bench, durability: str, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, durability: Durability, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = Random(1)
     items = [random.randbytes(random.randrange(200)) for _ in range(3000)]
@@ -272,7 +275,7 @@ async def test_a_put_that_is_not_committed_is_waited_for(bench: Bench) -> None:
 @pytest.mark.parametrize("durability", LEVELS)
 @pytest.mark.parametrize("jobs", range(8))
 async def test_cancelled_it_has_done_some_steps_and_may_be_repeated(
-    bench: Bench, durability: str, jobs: int, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, durability: Durability, jobs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fifoq.jobs, "READ_RECORDS", 10)
     monkeypatch.setattr(fifoq.removing, "STEP_RECORDS", 10)
@@ -419,7 +422,7 @@ async def test_takers_and_putters_at_the_same_time_see_each_record_once(
 
 @pytest.mark.parametrize("durability", LEVELS)
 async def test_what_waits_for_its_time_goes_and_no_taker_gets_it(
-    bench: Bench, durability: str, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, durability: Durability, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shelf, "KEPT_BYTES_MAX", 300)
     monkeypatch.setattr(fifoq.removing, "DUE_MAX", 3)
@@ -451,7 +454,9 @@ async def test_cancelled_it_lets_nothing_out_before_its_time(bench: Bench) -> No
 
 
 @pytest.mark.parametrize("durability", LEVELS)
-async def test_a_key_is_free_when_its_record_is_removed(bench: Bench, durability: str) -> None:
+async def test_a_key_is_free_when_its_record_is_removed(
+    bench: Bench, durability: Durability
+) -> None:
     async with bench.open(durability=durability) as q:
         for how in ("back", "waiting", "leased"):
             await q.put_many([b"first", b"second"], ordering_key="a")
@@ -463,7 +468,9 @@ async def test_a_key_is_free_when_its_record_is_removed(bench: Bench, durability
 
 
 @pytest.mark.parametrize("durability", LEVELS)
-async def test_what_waits_for_a_younger_one_of_its_key_goes(bench: Bench, durability: str) -> None:
+async def test_what_waits_for_a_younger_one_of_its_key_goes(
+    bench: Bench, durability: Durability
+) -> None:
     async with bench.open(durability=durability) as q:
         await q.put(b"first", ordering_key="a", delay=5)
         await q.put(b"second", ordering_key="a")

@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 
 from actors.testing import VirtualTimeLoop, settle
 from fifoq import Delivery, Queue, QueueEmpty, Store
+from fifoq.options import Durability
 from fifoq.testing.crashes import image_after
 from fifoq.testing.pending import random_outcome
 from fifoq.testing.simfiles import SimFiles
@@ -41,10 +42,10 @@ class QueueMachine(RuleBasedStateMachine):
     """Two queues; `states[0]` is surely durable, what is before `written` survives the process."""
 
     @initialize(level=levels, other=levels)
-    def begin(self, level: str, other: str) -> None:
+    def begin(self, level: Durability, other: Durability) -> None:
         self.loop = VirtualTimeLoop()
         self.bench = Bench()
-        self.levels = {"a": level, "b": other}
+        self.levels: dict[str, Durability] = {"a": level, "b": other}
         self.states: list[Contents] = [{name: {} for name in NAMES}]
         self.written = 0
         self.shown: dict[str, set[int]] = {name: set() for name in NAMES}

@@ -284,7 +284,7 @@ def test_without_uvloop_it_runs_on_asyncios_loop(
 def test_what_can_not_be_opened_leaves_no_thread_behind(tmp_path: Path) -> None:
     before = threading.active_count()
     with pytest.raises(TypeError, match="unknown queue option"):
-        fifoq.sync.open(tmp_path / "store", colour="red")
+        fifoq.sync.open(tmp_path / "store", colour="red")  # type: ignore[call-overload]
     with fifoq.sync.open(tmp_path / "store"):
         among = threading.active_count()
         with pytest.raises(fifoq.AlreadyOpen):

@@ -10,11 +10,12 @@ import pytest
 
 import fifoq
 from fifoq.attributes import KEYWORDS, PutKeywords, attributes_from
+from fifoq.options import Durability
 
 
 @pytest.mark.parametrize("durability", ["memory", "os", "sync"])
 def test_the_high_water_mark_of_a_commit_is_never_below_its_size(
-    tmp_path: Path, durability: str
+    tmp_path: Path, durability: Durability
 ) -> None:
     """Marks were those seen in memory before the commit, and its own records were not among them.
 
@@ -123,7 +124,7 @@ async def left_by(path: Path) -> list[bytes]:
 
 @pytest.mark.parametrize("durability", ["memory", "sync"])
 def test_a_record_of_another_type_is_refused_by_every_call_and_stays(
-    tmp_path: Path, durability: str
+    tmp_path: Path, durability: Durability
 ) -> None:
     """It was removed first and decoded then: whoever opened with a wrong type lost the record."""
 

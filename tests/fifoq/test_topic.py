@@ -258,7 +258,7 @@ async def test_nonsense_is_refused_and_nothing_is_made(bench: Bench) -> None:
         with pytest.raises(ValueError):
             await store.topic("t", partitions=1, maxsize=0)
         with pytest.raises(TypeError):
-            await store.topic("t", partitions=1, colour=1)
+            await store.topic("t", partitions=1, colour=1)  # type: ignore[call-overload]
         with pytest.raises(TypeError):
             await store.topic("t", partitions=1, type=object())  # type: ignore[call-overload]
         assert store.queues() == []

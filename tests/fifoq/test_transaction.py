@@ -10,6 +10,7 @@ import pytest
 import fifoq
 from actors.testing import settle
 from fifoq import DiskFull, ItemTooLarge, Queue, QueueClosed, QueueFull, StaleLease, Store
+from fifoq.options import Overflow
 from fifoq.testing.simfiles import SimFiles
 from tests.fifoq.support import Bench, Cuts, SmallDisk, cancelled, drained, started
 
@@ -318,7 +319,9 @@ async def test_room_is_not_given_twice(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("overflow", ["fail", "drop-newest"])
-async def test_a_full_queue_that_does_not_block_rolls_it_back(bench: Bench, overflow: str) -> None:
+async def test_a_full_queue_that_does_not_block_rolls_it_back(
+    bench: Bench, overflow: Overflow
+) -> None:
     async with bench.open_store() as store:
         orders = await store.queue("orders")
         bills = await store.queue("bills", maxsize=1, overflow=overflow)

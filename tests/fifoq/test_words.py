@@ -41,11 +41,11 @@ async def test_what_a_typed_queue_cannot_hold_is_named_with_the_queue(
 async def test_a_wrong_option_says_what_may_have_been_meant(tmp_path: Path) -> None:
     path = tmp_path / "store"
     with pytest.raises(TypeError, match=r"'maxsise' \(did you mean maxsize\?\)"):
-        await fifoq.open(path, maxsise=1)
+        await fifoq.open(path, maxsise=1)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match=r"'read_only', which is one of open_store\("):
-        await fifoq.open(path, read_only=True)
+        await fifoq.open(path, read_only=True)  # type: ignore[call-overload]
     with pytest.raises(TypeError, match=r"'colour'; there are"):
-        await fifoq.open(path, colour=1)
+        await fifoq.open(path, colour=1)  # type: ignore[call-overload]
     assert not path.exists()
 
 

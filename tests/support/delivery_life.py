@@ -18,6 +18,7 @@ import pytest
 from actors.testing import VirtualTimeLoop, settle
 from fifoq import Delivery, Key, Queue, QueueFull, StaleLease, Store
 from fifoq.dedup import digest_of
+from fifoq.options import Durability
 from fifoq.testing.crashes import after_process_crash, image_after
 from fifoq.testing.pending import random_outcome
 from fifoq.testing.simfiles import SimFiles
@@ -60,7 +61,7 @@ WALL = Wall()
 class Life:
     """One store with two queues of a kind, and the model of it."""
 
-    def __init__(self, seed: int, kind: str, level: str) -> None:
+    def __init__(self, seed: int, kind: str, level: Durability) -> None:
         self.random = random = Random(f"{seed} {kind} {level}")
         self.kind, self.level = kind, level
         self.bench = Bench()

@@ -9,6 +9,7 @@ from typing import Any
 
 from actors.testing import settle
 from fifoq import Cursor, DiskFull, Key, RangeGone
+from fifoq.options import Durability
 from fifoq.testing.capacity import Capacity
 from fifoq.testing.pending import SECTOR_BYTES
 from store.keys import RESERVED_COUNTERS
@@ -23,7 +24,7 @@ SPACE_BYTES = 1 << 40
 class FullLife(Life):
     """A life with all that a queue can do."""
 
-    def __init__(self, seed: int, kind: str, level: str) -> None:
+    def __init__(self, seed: int, kind: str, level: Durability) -> None:
         super().__init__(seed, kind, level)
         self.reads = self.random.random() < 0.5
         """Whether there are cursors: they keep what would be reclaimed otherwise."""
