@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import fifoq.sync
+
 SECONDS_MAX = 60
 """Nothing here takes so long; what does hangs."""
+
+
+def test_a_loop_is_not_even_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its library does not tell anybody, but ends the process."""
+    plain = os.open
+
+    def refuse(path: str, *arguments: Any, **keywords: Any) -> int:
+        if path == os.devnull:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return plain(path, *arguments, **keywords)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(fifoq.AccessError, match="Too many open files"):
+        fifoq.sync.open(tmp_path / "store")
+
 
 PROGRAM = """
 import asyncio, os, resource, sys, fifoq, fifoq.sync

@@ -206,8 +206,10 @@ def test_a_close_that_is_cancelled_as_its_loop_ends_lets_the_directory_go(
         return queue
 
     with assert_nothing_is_left_behind():
-        asyncio.run(begin())
+        # As long as somebody has it, nothing else lets it go.
+        queue = asyncio.run(begin())
         asyncio.run(_opened_at_once(tmp_path / "store"))
+        assert queue.closed
 
 
 def test_a_loop_that_is_closed_while_the_log_is_closed_leaves_that_to_the_next_close(
@@ -227,6 +229,8 @@ def test_a_loop_that_is_closed_while_the_log_is_closed_leaves_that_to_the_next_c
     async def begin() -> Queue[bytes]:
         queue = await _open(tmp_path / "store", files)
         await queue.put(b"a")
+        files.reached.clear()
+        files.opened.clear()
         closing = asyncio.ensure_future(queue.close())
         while not files.reached.is_set():
             await asyncio.sleep(0)
@@ -238,7 +242,6 @@ def test_a_loop_that_is_closed_while_the_log_is_closed_leaves_that_to_the_next_c
     with assert_nothing_is_left_behind():
         loop = asyncio.new_event_loop()
         queue = loop.run_until_complete(begin())
-        files.opened.clear()
         loop.close()
         files.opened.set()
         asyncio.run(_closed(queue))
@@ -350,6 +353,24 @@ def test_one_that_is_given_up_before_an_owner_does_not_wait_for_itself(
     for thread in threads:
         thread.join(WAIT_SECONDS)
     assert [thread.is_alive() for thread in threads] == [False, False]
+    owner.close()
+
+
+class GivenUpAtOnce(LogOpening):
+    """One that is given up when its thread has just begun."""
+
+    def _open_once_let_go(self) -> Log:
+        self.give_up()
+        return super()._open_once_let_go()
+
+
+def test_so_does_one_that_is_given_up_as_it_begins(tmp_path: Path) -> None:
+    owner = open_log(tmp_path)
+    opening = GivenUpAtOnce(str(tmp_path), lambda: open_log(tmp_path))
+    thread = threading.Thread(target=_refused, args=(opening,), daemon=True)
+    thread.start()
+    thread.join(WAIT_SECONDS)
+    assert not thread.is_alive()
     owner.close()
 
 

@@ -376,13 +376,6 @@ RING_MUTANTS: Final = (
         TELLING,
     ),
     _mutant(
-        "what fails as a log is closed leaves it open",
-        "owner",
-        "        if clean:\n            log.close()\n        else:\n            _leave(log)\n",
-        "        if clean:\n            log.close()\n",
-        TELLING,
-    ),
-    _mutant(
         "a log that could not note what was given out is closed cleanly",
         "owner",
         "        if clean:\n            log.close()\n        else:\n            _leave(log)\n",
