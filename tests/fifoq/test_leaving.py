@@ -188,14 +188,16 @@ async def _closed(queue: Queue[bytes]) -> None:
     await queue.close()
 
 
-@pytest.mark.parametrize("turns", range(12))
+@pytest.mark.parametrize("turns", range(6))
+@pytest.mark.parametrize("listens", [False, True])
 def test_a_close_that_is_cancelled_as_its_loop_ends_lets_the_directory_go(
-    tmp_path: Path, turns: int
+    tmp_path: Path, listens: bool, turns: int
 ) -> None:
     """In one turn of the loop the log was nobody's: not closed, and not to be closed any more."""
 
     async def begin() -> Queue[bytes]:
-        queue = await fifoq.open(tmp_path / "store")
+        # With files that are given nobody listens, and a close takes other turns.
+        queue = await fifoq.open(tmp_path / "store", files=None if listens else OsFiles())
         await queue.put(b"a")
         closing = asyncio.ensure_future(queue.close())
         while not queue._committer.closed:

@@ -331,10 +331,17 @@ QUEUE_MUTANTS: Final = (
         LEAVING,
     ),
     _mutant(
-        "a log whose closing was left before it began stays open",
+        "a log whose closing nobody got stays open",
         "committer",
         "        elif runner.finished:\n            self._let_go()\n",
         "        elif runner.finished:\n",
+        "tests/fifoq/test_telling.py",
+    ),
+    _mutant(
+        "a log whose closing the thread had not taken yet stays open",
+        "committer",
+        "            runner.stop(self._let_go)\n",
+        "            runner.stop()\n",
         LEAVING,
     ),
     _mutant(
