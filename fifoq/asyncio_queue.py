@@ -154,7 +154,7 @@ class AsyncioQueue(Generic[T]):
 
     def _uncount_one(self) -> None:
         """A put failed or was cancelled; what is sealed already comes all the same."""
-        self._unfinished = max(self._unfinished - 1, self._got + self._left())
+        self._unfinished = max(0, self._unfinished - 1, self._got + self._left())
         self._look_whether_finished()
 
     def _count_got(self) -> None:

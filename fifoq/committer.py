@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, cast
 
+from fifoq.closing import close_log
 from fifoq.errors import QueueClosed
 from fifoq.jobs import (
     READ_RECORDS,
@@ -60,16 +61,16 @@ class Committer(Settling):
         """Run the function that opens the log; there is none yet."""
         return self._run_alone(function, None)
 
-    def finish(self, function: Callable[[Log], object]) -> asyncio.Future[object]:
-        """Run the function that closes the log, when the job that is under way has ended."""
+    def finish(self) -> asyncio.Future[object]:
+        """Close the log, when the job that is under way has ended."""
+        return self._run_alone(self._close_log, self.log)
 
-        def close(log: Log) -> object:
-            try:
-                return function(log)
-            finally:
-                self._leaving.end()
-
-        return self._run_alone(close, self.log)
+    def _close_log(self, log: Log) -> None:
+        given = {name: line.next - 1 for name, line in self.lines.items()}
+        try:
+            close_log(given, self.before_release, log)
+        finally:
+            self._leaving.end()
 
     def _run_alone(
         self, function: Callable[[Log], object], log: Log | None
@@ -112,21 +113,30 @@ class Committer(Settling):
 
     def close_without_loop(self) -> None:
         """Let the directory go after the loop ended; nobody can be told anything any more."""
-        unwritten = sum(len(line.tail) for line in self.lines.values())
-        if unwritten and not self.closed:
-            logger.error(
-                "a store's loop ended before %d records were written",
-                unwritten,
-                extra=fields("unwritten", self.path, count=unwritten),
-            )
+        if not self.closed:
+            self._tell_of_unwritten()
         self.closed = True
         if self.runner is not None:
             self.runner.stop()
             self.runner.join()
         if self.log is not None:
-            self.log.free_turn()
-            self.log.close()
-            self._leaving.end()
+            self._close_log(self.log)
+
+    def cut_short(self) -> None:
+        """Let go as the loop ends, without the end of what is under way. If closed, do nothing."""
+        if not self.closed:
+            self._tell_of_unwritten()
+            self.retire()
+            self.stop()
+
+    def _tell_of_unwritten(self) -> None:
+        unwritten = sum(len(line.tail) for line in self.lines.values())
+        if unwritten:
+            logger.error(
+                "a store's loop ended before %d records were written",
+                unwritten,
+                extra=fields("unwritten", self.path, count=unwritten),
+            )
 
     def stop(self) -> None:
         """Let the writer go, and the directory, if the closing of the log did not come so far.
@@ -145,6 +155,7 @@ class Committer(Settling):
             self._let_go()
             runner.stop()
         else:
+            self._leaving.begin()
             runner.stop(self._let_go)
 
     def _let_go(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from store import AlreadyOpen, Log
@@ -19,7 +20,10 @@ class Leaving:
     """Somebody of this process who is about to let a store's directory go."""
 
     def __init__(self, path: str) -> None:
-        self._path = os.path.abspath(path)
+        self._path = path
+        with suppress(FileNotFoundError):
+            # Unless the working directory is gone.
+            self._path = os.path.abspath(path)
         self._ended = threading.Event()
 
     def begin(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from actors import Actor, Context
@@ -19,8 +19,7 @@ from fifoq.committer import Committer
 from fifoq.holding import Consumers
 from fifoq.jobs import as_ours
 from fifoq.logs import fields, name_of
-from store import DiskFull, FifoqError, ForkError, Log, Status, StoreFailed
-from store.blocks import DROPPED, records_weight
+from store import FifoqError, ForkError, Log, StoreFailed
 
 logger = logging.getLogger("fifoq")
 
@@ -84,7 +83,11 @@ class Owner(Actor[Chore]):
 
     async def on_stop(self, ctx: Context[Chore]) -> None:
         """Nobody closed the store, and its loop ends: what was accepted must not be lost."""
-        await close(self._committer)
+        try:
+            await close(self._committer)
+        finally:
+            # The disk may have taken too long.
+            self._committer.cut_short()
 
 
 async def sync(committer: Committer) -> None:
@@ -120,46 +123,6 @@ async def look_at_consumers(committer: Committer) -> None:
         committer.watch_consumers()
 
 
-def close_log(given: dict[str, int], before: Iterable[Callable[[Log], None]], log: Log) -> None:
-    """Close the log, past counters that were given out although nothing has them."""
-    # Nobody else is there: who still has the turn was interrupted as it was taken.
-    log.free_turn()
-    clean = False
-    try:
-        for prepare in before:
-            prepare(log)
-        clean = _count_past(given, log)
-    finally:
-        if clean:
-            log.close()
-        else:
-            _leave(log)
-
-
-def _count_past(given: dict[str, int], log: Log) -> bool:
-    """Note which counters were given out: somebody may have seen them. False on a full disk."""
-    for name, upto in given.items():
-        if log.status is Status.OPEN and log.queue(name).genesis.next_counter <= upto:
-            draft = log.draft()
-            queue = log.queue(name)
-            draft.put(queue, [b""], first=upto)
-            draft.remove(queue, [(upto, upto, records_weight(0, 1))], reason=DROPPED)
-            try:
-                log.commit(draft, upkeep=False)
-            except DiskFull:
-                return False
-    return True
-
-
-def _leave(log: Log) -> None:
-    """Let the log go without a clean end: counting goes on behind all that may have been seen."""
-    try:
-        if log.status is Status.OPEN:
-            log.flush()
-    finally:
-        log.release()
-
-
 async def close(committer: Committer) -> None:
     """Make everything durable, close the log, tell everybody. Twice is fine."""
     if committer.closed:
@@ -179,8 +142,7 @@ async def close(committer: Committer) -> None:
     committer.retire()
     try:
         if not isinstance(committer.failure, ForkError):
-            given = {name: line.next - 1 for name, line in committer.lines.items()}
-            await committer.finish(partial(close_log, given, committer.before_release))
+            await committer.finish()
     except Exception as error:
         committer.close_error = committer.close_error or as_ours(error)
     finally:

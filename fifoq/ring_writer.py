@@ -93,7 +93,7 @@ class RingWriter:
 
     @property
     def finished(self) -> bool:
-        if self._in_ring and self._begun is not None:
+        if self._in_ring and self._begun is not None and self._ring is not None:
             self._look()
         # What the ring did not do may have gone to the thread.
         return self._ended if self._in_ring else self._writer.finished
@@ -176,18 +176,32 @@ class RingWriter:
     def stop(self, last: Callable[[], None] | None = None) -> None:
         if self._stopped:
             return
-        if last is not None and self._begun is not None:
-            # Nobody may be left to hear of its end.
-            self._join_ring()
-            last()
-            last = None
         self._stopped = True
+        if last is not None and self._begun is not None:
+            last = self._left_to_the_thread(last)
         if self._begun is None:
             self._drop_ring()
         elif self._ring is not None:
             # What the kernel is at ends first.
             self._ring.use_eventfd(True)
         self._writer.stop(last)
+
+    def _left_to_the_thread(self, last: Callable[[], None]) -> Callable[[], None]:
+        """What the kernel is at is waited for elsewhere: its loop may end without it."""
+        ring, self._ring = self._ring, None
+        assert ring is not None
+        if not self._loop.is_closed():
+            self._loop.remove_reader(ring.eventfd)
+
+        def wait() -> None:
+            try:
+                ring.wait()
+            finally:
+                ring.close()
+                self.under_way.discard(self)
+                last()
+
+        return wait
 
     def join(self) -> None:
         self._join_ring()

@@ -184,11 +184,10 @@ async def wait_turn(
     Returns the place.
     """
     turn = Turn(loop=loop)
-    if place is None:
-        turn.place = next(_places)
+    turn.place = place = next(_places) if place is None else place
+    if not waiting or waiting[-1].place < place:
         waiting.append(turn)
     else:
-        turn.place = place
         ahead = takewhile(lambda other: other.place < place, waiting)
         waiting.insert(sum(1 for _ in ahead), turn)
     try:

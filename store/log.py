@@ -435,9 +435,10 @@ class Log(Appending):
     # Life and death.
 
     @in_turn
-    def close(self) -> None:
+    def close(self, *, clean: bool = True) -> None:
         """Make everything durable, leave a clean end, and let the lock go. Twice is fine.
 
+        Without the clean end the next owner counts on behind all counters that may have been seen.
         After a failure it only lets go. DurabilityError, also for a failure that no call has told
         yet: the log is closed all the same.
         """
@@ -446,7 +447,10 @@ class Log(Appending):
         try:
             if self.status is OPEN:
                 with self.sorting_errors():
-                    upkeep.finish(self)
+                    if clean:
+                        upkeep.finish(self)
+                    else:
+                        self.sync_tail()
         finally:
             self.status = CLOSED
             self.release()

@@ -414,6 +414,26 @@ async def test_a_task_may_be_done_before_its_record_is_got(opens: Opens) -> None
 
 
 @on_each_loop
+async def test_tasks_that_are_done_too_early_are_never_less_than_none(opens: Opens) -> None:
+    """A put that was cancelled then left one task too few, and `join` waited for ever."""
+    async with opens(durability="sync") as queue:
+        puts = [asyncio.create_task(queue.put(b"%d" % number)) for number in range(2)]
+        await asyncio.sleep(0)
+        for _ in range(2):
+            queue.task_done()
+        puts[1].cancel()
+        await asyncio.wait(puts)
+        while not queue.empty():
+            queue.get_nowait()
+        async with asyncio.timeout(5):
+            await queue.join()
+        await queue.put(b"next")
+        assert await queue.get() == b"next"
+        queue.task_done()
+        await queue.join()
+
+
+@on_each_loop
 async def test_join_of_a_queue_without_tasks_returns_at_once(opens: Opens) -> None:
     async with opens() as queue:
         for _ in range(2):

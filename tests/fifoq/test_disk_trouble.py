@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 from typing import Any, Literal
 
@@ -10,7 +11,7 @@ import pytest
 
 import fifoq
 from actors.testing import settle
-from fifoq import CorruptionError, DiskFull, DurabilityError, StoreFailed
+from fifoq import CorruptionError, DiskFull, DurabilityError, QueueClosed, StoreFailed
 from fifoq.testing.simfiles import SimFiles
 from tests.fifoq.support import PATH, Bench, SmallDisk, cancelled, drained, started
 from tests.support.faulty import Fault, FaultyFiles
@@ -219,6 +220,42 @@ async def test_a_counter_that_was_shown_is_not_given_out_again_after_a_close_on_
     async with disk.open() as again:
         assert (await again.put(b"b")).counter > receipt.key.counter
         assert await drained(again) == [b"a", b"b"]
+
+
+async def test_so_it_is_where_not_even_that_can_be_noted(disk: SmallDisk, caplog: Any) -> None:
+    q = await disk.open()
+    await q.put(b"a")
+    disk.fill()
+    for size in (200_000, 20_000, 2_000, 200, 1):
+        with contextlib.suppress(DiskFull):
+            while True:
+                await q.put(b"x" * size)
+    receipt = q.submit(b"x" * 100)
+    with pytest.raises(DiskFull):
+        await receipt
+    caplog.clear()
+    await q.close()
+    assert not [one for one in caplog.records if one.getMessage().startswith("store failed")]
+    with pytest.raises(QueueClosed):
+        await q.put(b"late")
+    disk.empty()
+    async with disk.open() as again:
+        assert (await again.put(b"b")).counter > receipt.key.counter
+
+
+async def test_a_close_counts_past_what_many_queues_gave_out_in_one_commit() -> None:
+    """Each queue with a put that was cancelled was a sync of its own."""
+    bench = BadDisk()
+    store = await bench.open_store()
+    for number in range(100):
+        q = await store.queue(f"q{number}")
+        assert q.submit(b"x").withdraw()
+    await store.flush()
+    before = bench.faulty._name_counts["datasync"]
+    await store.close()
+    assert bench.faulty._name_counts["datasync"] - before < 10
+    async with Bench(bench.files.inner).open(queue="q99") as again:
+        assert (await again.put(b"y")).counter == 2
 
 
 class BadDisk(Bench):

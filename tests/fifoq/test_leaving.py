@@ -8,12 +8,14 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import fifoq
 from fifoq.log_opening import LogOpening
 from fifoq.queue import Queue
+from fifoq.uring import Ring
 from store import Log, open_log
 from store.files import Handle
 from store.osfiles import OsFiles
@@ -248,6 +250,70 @@ def test_a_loop_that_is_closed_while_the_log_is_closed_leaves_that_to_the_next_c
         files.opened.set()
         asyncio.run(_closed(queue))
         asyncio.run(_opened_at_once(tmp_path / "store"))
+
+
+@pytest.mark.parametrize("kind", ["io_uring", "thread"])
+@pytest.mark.parametrize("closes", [False, True], ids=["ends", "closes"])
+def test_an_end_that_the_disk_holds_up_lets_the_directory_go_when_that_has_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, closes: bool, caplog: Any
+) -> None:
+    """What `on_stop` had no time for was never done: the store was locked for good."""
+    monkeypatch.setenv("FIFOQ_WRITER", kind)
+    monkeypatch.setattr("actors.hooks.ON_STOP_SECONDS", 0.05)
+    answers = threading.Event()
+    wait, sync = Ring.wait, OsFiles.datasync
+
+    def begin_to_hang() -> None:
+        def hang(*arguments: Any) -> Any:
+            answers.wait()
+            return (wait if isinstance(arguments[0], Ring) else sync)(*arguments)
+
+        monkeypatch.setattr(OsFiles, "datasync", hang)
+        monkeypatch.setattr(Ring, "wait", hang)
+        monkeypatch.setattr(
+            Ring, "result", lambda ring: (answers.is_set() and result(ring)) or None
+        )
+
+    result = Ring.result
+
+    async def main() -> Queue[bytes]:
+        queue = await fifoq.open(tmp_path / "store")
+        await queue.put(b"first")
+        begin_to_hang()
+        puts = [asyncio.ensure_future(queue.put(b"second")) for _ in range(2)]
+        await asyncio.sleep(0)
+        if closes:
+            with pytest.raises(TimeoutError):
+                await queue.close(timeout=0.01)
+        told.extend(puts)
+        return queue
+
+    told: list[asyncio.Task[Any]] = []
+    with assert_nothing_is_left_behind():
+        queue = asyncio.run(main())
+        threading.Timer(0.1, answers.set).start()
+        asyncio.run(_opened_at_once(tmp_path / "store"))
+        assert queue.closed
+    assert all(put.cancelled() for put in told)
+    caplog.clear()
+
+
+def test_a_close_after_its_loop_gives_no_counter_out_again(tmp_path: Path, caplog: Any) -> None:
+    async def begin() -> tuple[Queue[bytes], int]:
+        queue = await fifoq.open(tmp_path / "store")
+        await queue.put(b"a")
+        return queue, queue.put_nowait(b"lost").counter
+
+    async def again() -> int:
+        async with fifoq.open(tmp_path / "store") as queue:
+            return (await queue.put(b"b")).counter
+
+    loop = asyncio.new_event_loop()
+    queue, shown = loop.run_until_complete(begin())
+    loop.close()
+    asyncio.run(_closed(queue))
+    assert asyncio.run(again()) > shown
+    caplog.clear()
 
 
 @pytest.mark.parametrize("leaves", [False, True], ids=["opened", "given up"])

@@ -347,9 +347,9 @@ QUEUE_MUTANTS: Final = (
     _mutant(
         "a store that its loop left while it was closed is taken for closed",
         "committer",
-        "        unwritten = sum(len(line.tail) for line in self.lines.values())\n",
-        "        if self.closed:\n            return\n"
-        "        unwritten = sum(len(line.tail) for line in self.lines.values())\n",
+        "        if not self.closed:\n            self._tell_of_unwritten()\n"
+        "        self.closed = True\n",
+        "        if self.closed:\n            return\n        self.closed = True\n",
         LEAVING,
     ),
     _mutant(
@@ -362,8 +362,8 @@ QUEUE_MUTANTS: Final = (
     _mutant(
         "one who is woken in vain goes to the end of the line",
         "turns",
-        "    if place is None:\n",
-        "    if True:\n        place = None\n",
+        "    turn.place = place = next(_places) if place is None else place\n",
+        "    turn.place = place = next(_places)\n",
         "tests/fifoq/test_take.py",
     ),
     _mutant(

@@ -377,10 +377,38 @@ RING_MUTANTS: Final = (
     ),
     _mutant(
         "a log that could not note what was given out is closed cleanly",
-        "owner",
-        "        if clean:\n            log.close()\n        else:\n            _leave(log)\n",
+        "closing",
+        "        log.close(clean=noted)\n",
         "        log.close()\n",
         TELLING,
+    ),
+    _mutant(
+        "a log is left open if anything fails before it is closed",
+        "closing",
+        "    finally:\n        log.close(clean=noted)\n",
+        "    log.close(clean=noted)\n",
+        TELLING,
+    ),
+    _mutant(
+        "each queue that counts past something is a sync of its own",
+        "closing",
+        "        log.commit(draft, sync=False, upkeep=False)\n",
+        "        log.commit(draft, upkeep=False)\n",
+        TELLING,
+    ),
+    _mutant(
+        "an end that the disk holds up keeps the store for ever",
+        "owner",
+        "            self._committer.cut_short()\n",
+        "            pass\n",
+        "tests/fifoq/test_leaving.py",
+    ),
+    _mutant(
+        "an end that is cut short is not waited for",
+        "committer",
+        "            self._leaving.begin()\n            runner.stop(self._let_go)\n",
+        "            runner.stop(self._let_go)\n",
+        "tests/fifoq/test_leaving.py",
     ),
     _mutant(
         "a job that began as another one ended counts as told of",
@@ -447,7 +475,7 @@ RING_MUTANTS: Final = (
     ),
     _mutant(
         "the log of who was interrupted with the turn is never closed",
-        "owner",
+        "closing",
         "    log.free_turn()\n",
         "",
         RING,
@@ -613,7 +641,8 @@ RING_MUTANTS: Final = (
     _mutant(
         "puts that never suspend do not look for the end",
         "ring_writer",
-        "        if self._in_ring and self._begun is not None:\n            self._look()\n",
+        "        if self._in_ring and self._begun is not None and self._ring is not None:\n"
+        "            self._look()\n",
         "",
         RING,
     ),

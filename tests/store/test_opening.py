@@ -287,6 +287,19 @@ def test_counters_that_may_have_been_shown_are_skipped_after_an_unclean_end(
     assert payloads(open_store()) == [b"a", b"b", b"c"]
 
 
+def test_so_they_are_after_a_close_that_leaves_no_clean_end(
+    log: Log, open_store: OpenStore
+) -> None:
+    log.put("orders", [b"a"], sync=False)
+    log.close(clean=False)
+    assert log.status is Status.CLOSED
+    assert log.durable_upto == log.sequence, "all of it is durable"
+    again = open_store()
+    assert payloads(again) == [b"a"]
+    (counter,) = again.put("orders", [b"b"])
+    assert counter > 1 + RESERVED_COUNTERS
+
+
 def test_no_counter_is_skipped_after_a_clean_end(log: Log, open_store: OpenStore) -> None:
     log.put("orders", [b"a"], sync=False)
     log.close()
