@@ -11,6 +11,7 @@ import asyncio
 import errno
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final, cast
 
 from fifoq.closing import close_log
@@ -63,10 +64,12 @@ class Committer(Settling):
 
     def finish(self) -> asyncio.Future[object]:
         """Close the log, when the job that is under way has ended."""
-        return self._run_alone(self._close_log, self.log)
+        return self._run_alone(partial(self._close_log, self._given()), self.log)
 
-    def _close_log(self, log: Log) -> None:
-        given = {name: line.next - 1 for name, line in self.lines.items()}
+    def _given(self) -> dict[str, int]:
+        return {name: line.next - 1 for name, line in self.lines.items()}
+
+    def _close_log(self, given: dict[str, int], log: Log) -> None:
         try:
             close_log(given, self.before_release, log)
         finally:
@@ -120,7 +123,7 @@ class Committer(Settling):
             self.runner.stop()
             self.runner.join()
         if self.log is not None:
-            self._close_log(self.log)
+            self._close_log(self._given(), self.log)
 
     def cut_short(self) -> None:
         """Let go as the loop ends, without the end of what is under way. If closed, do nothing."""
