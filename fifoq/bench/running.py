@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +26,8 @@ def measure(groups: Sequence[Group], directory: Path, *, peers: bool, quick: boo
         # First: a disk that still writes what the rows left answers many times slower.
         where = place(setting)
         for group in steps(groups, lambda group: group.name):
+            # What the row before it left to be written would be in this one's way.
+            os.sync()
             rows += [_named(row, group) for row in group.run(setting)]
         for peer in steps(PEERS if peers else (), lambda peer: peer.name):
             results.append(measure_peer(peer, setting))
