@@ -216,19 +216,41 @@ def test_a_close_that_is_cancelled_as_its_loop_ends_lets_the_directory_go(
         assert queue.closed
 
 
+class Slow(OsFiles):
+    """Real files whose closing by a writer stands at a gate."""
+
+    def __init__(self) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+        self.opened.set()
+
+    def close(self, handle: Handle) -> None:
+        if threading.current_thread().name.startswith("fifoq"):
+            self.reached.set()
+            self.opened.wait()
+        super().close(handle)
+
+
+async def test_the_next_opening_waits_for_a_close_that_goes_on(tmp_path: Path) -> None:
+    files, tries = Slow(), Tries()
+    queue = await _open(tmp_path / "store", files)
+    await queue.put(b"a")
+    files.opened.clear()
+    with pytest.raises(TimeoutError):
+        await queue.close(timeout=0.1)
+    await happens(files.reached)
+    opening = asyncio.ensure_future(_open(tmp_path / "store", tries))
+    await happens(tries.refused)
+    assert not opening.done()
+    files.opened.set()
+    async with asyncio.timeout(WAIT_SECONDS):
+        await (await opening).close()
+        await queue.close()
+
+
 def test_a_loop_that_is_closed_while_the_log_is_closed_leaves_that_to_the_next_close(
     tmp_path: Path,
 ) -> None:
     """It returned at once, and the thread and its descriptor stayed."""
-
-    class Slow(OsFiles):
-        reached, opened = threading.Event(), threading.Event()
-
-        def close(self, handle: Handle) -> None:
-            if threading.current_thread().name.startswith("fifoq"):
-                self.reached.set()
-                self.opened.wait()
-            super().close(handle)
 
     async def begin() -> Queue[bytes]:
         queue = await _open(tmp_path / "store", files)
@@ -242,7 +264,6 @@ def test_a_loop_that_is_closed_while_the_log_is_closed_leaves_that_to_the_next_c
         return queue
 
     files = Slow()
-    files.opened.set()
     with assert_nothing_is_left_behind():
         loop = asyncio.new_event_loop()
         queue = loop.run_until_complete(begin())

@@ -383,20 +383,6 @@ RING_MUTANTS: Final = (
         TELLING,
     ),
     _mutant(
-        "a log is left open if anything fails before it is closed",
-        "closing",
-        "    finally:\n        log.close(clean=noted)\n",
-        "    log.close(clean=noted)\n",
-        TELLING,
-    ),
-    _mutant(
-        "each queue that counts past something is a sync of its own",
-        "closing",
-        "        log.commit(draft, sync=False, upkeep=False)\n",
-        "        log.commit(draft, upkeep=False)\n",
-        TELLING,
-    ),
-    _mutant(
         "an end that the disk holds up keeps the store for ever",
         "owner",
         "            self._committer.cut_short()\n",
@@ -644,7 +630,7 @@ RING_MUTANTS: Final = (
         "        if self._in_ring and self._begun is not None and self._ring is not None:\n"
         "            self._look()\n",
         "",
-        RING,
+        f"{RING}/test_ring_writer.py",
     ),
     _mutant(
         "the block in which the last frame ends is not kept",

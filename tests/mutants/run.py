@@ -216,8 +216,11 @@ def _run_child(name: str | None, killers: Sequence[str]) -> tuple[str | None, st
         raise RuntimeError(f"{name}: {failed}, and not the mutant\n{output}")
     if status == str(int(pytest.ExitCode.OK)):
         return None, output
+    if name is not None and status == str(int(pytest.ExitCode.INTERRUPTED)):
+        # One that a test raises, and that is caught where nothing is mutated.
+        return "an interrupt that nobody caught", output
     if status != str(int(pytest.ExitCode.TESTS_FAILED)):
-        # pytest itself was stopped: by a signal, or by an argument that is no test.
+        # pytest itself was stopped, as by an argument that is no test.
         if status in map(str, map(int, pytest.ExitCode)):
             raise RuntimeError(f"{name}: pytest ended with {status}\n{output}")
         return f"the end of its process, status {result.returncode}", output

@@ -19,7 +19,19 @@ from fifoq.jobs import Commit, Waiter
 from fifoq.ring_writer import RingWriter
 from fifoq.uring import Ring
 from fifoq.writer import Writer
-from store import Begun, Filling, Log, appending, begun, draft, encoding, filling, open_log, plain
+from store import (
+    Begun,
+    Filling,
+    Log,
+    Status,
+    appending,
+    begun,
+    draft,
+    encoding,
+    filling,
+    open_log,
+    plain,
+)
 from tests.fifoq.loops import until
 from tests.fifoq.ring.support import (
     SECONDS_MAX,
@@ -448,6 +460,7 @@ async def test_a_turn_that_is_taken_and_lost_does_not_keep_the_store_open(
     assert confirmed < 5000, "it was interrupted"
     with suppress(fifoq.FifoqError):
         await asyncio.wait_for(queue.close(), SECONDS_MAX)
+    assert log.status is Status.CLOSED
     assert len(await contents(place)) == confirmed
 
 
