@@ -24,6 +24,7 @@ from store import (
     Status,
     open_log,
 )
+from store.directory import Directory
 from store.files import Handle
 from store.keys import RESERVED_COUNTERS
 from store.osfiles import OsFiles
@@ -451,10 +452,12 @@ def test_a_store_that_has_space_for_a_segment_but_not_for_its_checkpoint_opens(
     assert payloads(open_store()) == [b"a", b"b"]
 
 
-def test_an_open_that_is_interrupted_leaves_no_handle() -> None:
+@pytest.mark.parametrize("watcher", [Directory, Log])
+def test_an_open_that_is_interrupted_leaves_no_handle(watcher: type) -> None:
     class NoWatch(SimFiles):
         def watch_fork(self, callback: Callable[[], None]) -> None:
-            raise KeyboardInterrupt
+            if isinstance(callback.__self__, watcher):  # type: ignore[attr-defined]
+                raise KeyboardInterrupt
 
     files = NoWatch()
     with pytest.raises(KeyboardInterrupt):
