@@ -358,6 +358,7 @@ async def test_the_child_of_a_fork_in_the_middle_keeps_no_lock(
         await (await opening).close()
     try:
         await _opened_at_once(tmp_path / "store")
+        assert os.waitpid(child, os.WNOHANG) == (0, 0), "the child lives on"
     finally:
         os.close(goes_on)
         await asyncio.to_thread(os.waitpid, child, 0)
@@ -393,6 +394,7 @@ async def test_it_is_waited_for_wherever_the_process_has_gone(
     monkeypatch.chdir("/")
     opening = asyncio.ensure_future(_open(tmp_path / "store", tries))
     await happens(tries.refused)
+    assert not opening.done()
     gate.opened.set()
     async with asyncio.timeout(WAIT_SECONDS):
         await (await opening).close()
