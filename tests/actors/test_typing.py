@@ -48,7 +48,7 @@ async def main(system: ActorSystem, accounts: Keyed[int | str], router: Router[i
 
 
 def test_mypy_refuses_what_an_actor_does_not_accept(tmp_path: Path) -> None:
-    sample = tmp_path / "sample.py"
+    sample = tmp_path / "actors_sample.py"
     sample.write_text(SAMPLE)
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", str(sample)],

@@ -51,7 +51,7 @@ async def main() -> int:
 
 
 def test_a_tell_of_the_wrong_type_is_refused(tmp_path: Path) -> None:
-    sample = tmp_path / "sample.py"
+    sample = tmp_path / "durable_sample.py"
     sample.write_text(SAMPLE)
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(sample)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

@@ -50,7 +50,7 @@ def test_the_keywords_are_those_of_the_options() -> None:
 
 def test_mypy_refuses_options_that_are_none(tmp_path: Path) -> None:
     """Wrong names and values were only seen when the program ran."""
-    sample = tmp_path / "sample.py"
+    sample = tmp_path / "options_sample.py"
     sample.write_text(SAMPLE)
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(sample)],
