@@ -104,17 +104,22 @@ async def _given_up(path: Path, gate: Gate) -> None:
         await opening
 
 
+async def _opened_only_then(path: Path, gate: threading.Event) -> None:
+    """An opening meets the lock and waits; once the gate is open it has the store."""
+    tries = Tries()
+    opening = asyncio.ensure_future(_open(path, tries))
+    await happens(tries.refused)
+    assert not opening.done()
+    gate.set()
+    async with asyncio.timeout(WAIT_SECONDS):
+        await (await opening).close()
+
+
 async def test_the_next_opening_waits_until_one_that_was_cancelled_has_let_go(
     tmp_path: Path, gate: Gate
 ) -> None:
-    tries = Tries()
     await _given_up(tmp_path / "store", gate)
-    opening = asyncio.ensure_future(_open(tmp_path / "store", tries))
-    await happens(tries.refused)
-    assert not opening.done()
-    gate.opened.set()
-    async with asyncio.timeout(WAIT_SECONDS):
-        await (await opening).close()
+    await _opened_only_then(tmp_path / "store", gate.opened)
 
 
 @pytest.mark.parametrize("side", ["before"], indirect=True)
@@ -231,20 +236,15 @@ class Slow(OsFiles):
 
 
 async def test_the_next_opening_waits_for_a_close_that_goes_on(tmp_path: Path) -> None:
-    files, tries = Slow(), Tries()
+    files = Slow()
     queue = await _open(tmp_path / "store", files)
     await queue.put(b"a")
     files.opened.clear()
     with pytest.raises(TimeoutError):
         await queue.close(timeout=0.1)
     await happens(files.reached)
-    opening = asyncio.ensure_future(_open(tmp_path / "store", tries))
-    await happens(tries.refused)
-    assert not opening.done()
-    files.opened.set()
-    async with asyncio.timeout(WAIT_SECONDS):
-        await (await opening).close()
-        await queue.close()
+    await _opened_only_then(tmp_path / "store", files.opened)
+    await queue.close()
 
 
 def test_a_loop_that_is_closed_while_the_log_is_closed_leaves_that_to_the_next_close(
@@ -389,15 +389,9 @@ async def test_it_is_waited_for_wherever_the_process_has_gone(
     tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    tries = Tries()
     await _given_up(Path("store"), gate)
     monkeypatch.chdir("/")
-    opening = asyncio.ensure_future(_open(tmp_path / "store", tries))
-    await happens(tries.refused)
-    assert not opening.done()
-    gate.opened.set()
-    async with asyncio.timeout(WAIT_SECONDS):
-        await (await opening).close()
+    await _opened_only_then(tmp_path / "store", gate.opened)
 
 
 def test_one_that_ends_while_its_lock_is_met_is_not_taken_for_an_owner(
